@@ -16,8 +16,6 @@ from core_compiler.ir import Block, Module, Op, Rewrite, Value
 from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.passes.base import CONTROL_FLOW
 
-#: Ops that hold others as their members, in program order.
-
 Key = Value | Op
 
 

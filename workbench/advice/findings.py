@@ -115,7 +115,7 @@ def _failed(run: Run) -> Iterator[Finding]:
             if result.rewrite is None and result.verdict == "failed":
                 title, note = f"{stage.pass_name} changes the result", result.note
                 if stage.index:
-                    note = f"error {result.worst_error:.2g}. {note}"
+                    note = f"{_distance(result.worst_error).capitalize()}. {note}"
                 else:
                     title = _OF_IMPORT.get(result.kind, title)
                 yield Finding(
@@ -125,6 +125,14 @@ def _failed(run: Run) -> Iterator[Finding]:
                     {"stage": stage.index, "panes": ["graph", "diff"]},
                     look=True,
                 )
+
+
+def _distance(error: float) -> str:
+    return (
+        "integers or non-finite values differ"
+        if math.isinf(error)
+        else f"relative error {error:.2g}"
+    )
 
 
 def _of_rule(stage: Stage, steps: list[RecordedRewrite]) -> Finding:
@@ -144,7 +152,7 @@ def _of_rule(stage: Stage, steps: list[RecordedRewrite]) -> Finding:
     if len(steps) > 1:
         title = f"{len(steps)} rewrites of {stage.pass_name} change the result"
         where = f"rewrite {worst.number}, {where}".removesuffix(", ")
-    note = worst.check.note or f"{worst.rewrite.rule}: relative error {worst.check.worst_error:.2g}"
+    note = worst.check.note or f"{worst.rewrite.rule}: {_distance(worst.check.worst_error)}"
     return Finding(
         ERROR,
         title,

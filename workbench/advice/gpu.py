@@ -12,9 +12,9 @@ from core_compiler.runtime.memory import show_bytes
 from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Suggestion, severity
 from workbench.advice.offers import skip, target_option
 from workbench.advice.program import Launch, Program, family_of, of_line
-from workbench.queries.kernel_table import launches as counted
 from workbench.queries.kernel_table import table
 from workbench.queries.numeric_results import as_count
+from workbench.support import units
 
 #: With a smaller fraction of the maximum resident warps a kernel hides little of memory's latency.
 #: Matrix products run well at a quarter: what they keep in registers is reuse (Volkov, "Better
@@ -181,7 +181,7 @@ def _finding(
     return Finding(
         severity(cost),
         title + of_line(row["place"]),
-        f"{detail}; {counted(row['count'])}",
+        f"{detail}; {units.launches(row['count'])}",
         {"kernel": row["id"], "panes": ["kernels", "code"]},
         hazard,
         cost,

@@ -27,7 +27,6 @@ from workbench.advice import trials
 from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Suggestion, severity
 from workbench.advice.offers import last_stage, option, repeat, suggest_reverting, target_option
 from workbench.advice.program import Launch, Program, at, family_of, of_line
-from workbench.queries.kernel_table import launches as counted
 from workbench.queries.kernel_table import table
 from workbench.support import units
 
@@ -121,11 +120,11 @@ def _fused_better(program: Program) -> Iterator[Finding]:
         "them twice",
         {"stage": stage.index} if stage else {},
     )
-    count = f"{counted(tried.launches)} more" if tried.launches else "More memory traffic"
+    count = f"{units.launches(tried.launches)} more" if tried.launches else "More memory traffic"
     yield Finding(
         severity(cost),
         f"{count} than with other fusions",
-        f"of {counted(len(program.launches))}",
+        f"of {units.launches(len(program.launches))}",
         {"panes": ["pipeline"]},
         "unfused chain",
         cost,
@@ -277,7 +276,7 @@ def layouts(program: Program) -> Iterator[Finding]:
         yield _layout(
             program,
             "layout change",
-            f"{counted(len(rest))} just to change a layout{at(rest)}",
+            f"{units.launches(len(rest))} just to change a layout{at(rest)}",
             ", ".join(dict.fromkeys(r.kernel for r in rest)),
             rest,
             cost,
@@ -413,7 +412,7 @@ def far_from_limit(program: Program) -> Iterator[Finding]:
         facts = [
             Fact(
                 f"{row['flops']:,} operations and {show_bytes(row['bytes'])} in "
-                f"{counted(row['count'])}: bound by {row['bound']}"
+                f"{units.launches(row['count'])}: bound by {row['bound']}"
             ),
             Fact(f"it runs at {row['gflops']:,.1f} GFLOP/s and {row['gbytes_per_s']:,.1f} GB/s"),
         ]
@@ -421,7 +420,7 @@ def far_from_limit(program: Program) -> Iterator[Finding]:
             severity(cost),
             f"{row['name']} reaches {row['percent']:.1f} % of this machine's "
             f"limit{of_line(row['place'])}",
-            f"and takes {share * 100:.0f} % of the time in {counted(row['count'])}",
+            f"and takes {share * 100:.0f} % of the time in {units.launches(row['count'])}",
             {"kernel": row["id"], "panes": ["kernels", "code"]},
             "far from its limit",
             cost,
@@ -507,7 +506,7 @@ def constant(program: Program) -> Iterator[Finding]:
         )
     yield Finding(
         severity(cost),
-        f"{counted(len(constant_launches))} to compute constants{at(constant_launches)}",
+        f"{units.launches(len(constant_launches))} to compute constants{at(constant_launches)}",
         ", ".join(dict.fromkeys(m.kernel for m in constant_launches)),
         program.go(costliest),
         "constant work",
@@ -578,7 +577,7 @@ def twice(program: Program) -> Iterator[Finding]:
     ]
     yield Finding(
         severity(cost),
-        f"{counted(len(repeats))} of repeated work{at(second)}",
+        f"{units.launches(len(repeats))} of repeated work{at(second)}",
         ", ".join(dict.fromkeys(b.kernel for b in second)),
         program.go(second[0]),
         "work done twice",

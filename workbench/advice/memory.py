@@ -20,9 +20,9 @@ from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Suggestion, s
 from workbench.advice.offers import Gesture, insert, last_stage, option, skip, suggest_reverting
 from workbench.advice.program import PAGE, Launch, Program, at
 from workbench.queries import memory_plans
-from workbench.queries.kernel_table import launches as counted
 from workbench.queries.links import written_by
 from workbench.queries.numeric_results import as_count
+from workbench.support import units
 
 #: A plan is reported if it exceeds its lower bound by more than this.
 GAP = 0.02
@@ -187,7 +187,8 @@ def recomputed(program: Program) -> Iterator[Finding]:
     cost = Cost(chosen["extra"], "part", how, chosen["extra"], "of the work")
     yield Finding(
         severity(cost),
-        f"Recomputing {counted(chosen['again'])} for the backward pass does not lower the peak",
+        f"Recomputing {units.launches(chosen['again'])} for the backward pass "
+        "does not lower the peak",
         f"the peak is {show_bytes(none['peak'])} with and without",
         {"panes": ["memory", "graph"]},
         "recompute in vain",
@@ -272,7 +273,8 @@ def padding(program: Program) -> Iterator[Finding]:
     if not peak_bytes or waste < PADDING * peak_bytes:
         return
     unit = memory_plans.alignment(program.run)
-    how = f"counted: {len(alive)} buffers at the peak, each padded to a multiple of {unit} bytes"
+    number = units.counted(len(alive), "buffer")
+    how = f"counted: {number} at the peak, each padded to a multiple of {unit} bytes"
     cost = _memory(program, waste, how, peak_bytes, "of the peak")
     if cost is None:
         return

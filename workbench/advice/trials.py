@@ -28,7 +28,7 @@ from core_compiler.training.passes.recompute import Recompute
 from workbench.advice.finding import Suggestion
 from workbench.advice.offers import insert, move, option, repeat
 from workbench.advice.program import LEAST_PART, Program
-from workbench.queries.kernel_table import launches as counted
+from workbench.support import units
 
 #: Fusions whose order may change; all orders are tried.
 FUSIONS = tuple(p.name() for p in (FuseElementwise, FuseEpilogues, FuseReductions))
@@ -96,7 +96,7 @@ def _fusions(program: Program) -> Better | None:
     if found is None or before.bytes - best.bytes < LEAST_PART * before.bytes:
         return None
     fewer = before.launches - best.launches
-    count_text = f"{counted(fewer)} fewer, " if fewer else ""
+    count_text = f"{units.launches(fewer)} fewer, " if fewer else ""
     less = before.bytes - best.bytes
     offer = Suggestion(
         f"{found[0]}: {count_text}{show_bytes(less)} less read and written by launches.",
@@ -165,7 +165,7 @@ def _rematerialised(program: Program) -> Suggestion | None:
     return Suggestion(
         "Recompute values where they are read instead of keeping them through the peak: the "
         f"values alive at once need {show_bytes(after)} instead of {show_bytes(before)}, for at "
-        f"most {counted(count)} more.",
+        f"most {units.launches(count)} more.",
         tuple(done),
     )
 

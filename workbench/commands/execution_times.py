@@ -38,7 +38,7 @@ class ExecutionTimes(Observer):
 def describe(found: dict[str, Any]) -> str:
     """Return them as a line of text."""
     sure = intervals.describe(found["low_us"], found["high_us"])
-    times = f"{found['samples']} time{'' if found['samples'] == 1 else 's'}"
+    times = units.counted(found["samples"], "time")
     return (
         f"executed {times} on {executed_on(found['threads'])}: median "
         f"{units.duration(found['median_us'])}" + (f", {sure}" if sure else "")

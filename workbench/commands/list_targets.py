@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.commands.printing import emit, painter, table
+from workbench.support import units
 
 
 def add_arguments(parser) -> None:
@@ -95,5 +96,5 @@ def _ops(ops, names) -> str:
             family = op["family"]
             lines.append(paint("cyan", family))
         lines.append(line)
-    lines.append(f"{len(ops)} ops")
+    lines.append(units.counted(len(ops), "op"))
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from core_compiler.support.errors import UserError
 from workbench.commands import subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
+from workbench.support import units
 
 
 def add_arguments(parser) -> None:
@@ -42,5 +43,5 @@ def run(arguments) -> None:
     text = f"{path}: {data['bytes'] / 1e6:.1f} MB, opens in any browser, works offline"
     if made.left_out:
         text += f"\nleft out to stay below {arguments.max_size:g} MB: the code of "
-        text += f"{len(made.left_out)} kernels (--max-size allows more)"
+        text += f"{units.counted(len(made.left_out), 'kernel')} (--max-size allows more)"
     emit(arguments, data, text)

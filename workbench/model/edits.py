@@ -13,6 +13,7 @@ from core_compiler.pipelines.edit_data import MAX_TEXT
 from core_compiler.pipelines.pipeline import MAX_PARTS, PipelineEdit
 from core_compiler.support.errors import UserError
 from workbench.model import user_pass
+from workbench.support import units
 
 #: The most entries of an edit, and the longest short text in it.
 MAX_ENTRIES, MAX_SHORT = 500, 300
@@ -129,7 +130,7 @@ def words(edit: Mapping[str, Any], target: Mapping[str, Any]) -> str:
     for name, options in edit["options"].items():
         parts.append(", ".join(f"{name}.{k} = {v}" for k, v in options.items()))
     for name, limit in edit["limits"].items():
-        parts.append(f"{name} stops after {limit} rewrite{'' if limit == 1 else 's'}")
+        parts.append(f"{name} stops after {units.counted(limit, 'rewrite')}")
     for name, cuts in edit["cuts"].items():
         parts.append(f"{name} split into steps of {format_cuts(cuts)} rewrites and the rest")
     if edit["repeat"]:

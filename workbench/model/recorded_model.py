@@ -20,6 +20,7 @@ from core_compiler.training.run.recorded import training_of
 from workbench.model import import_cache
 from workbench.model.spec import RECORDED, Spec, read_spec
 from workbench.queries.run import Run
+from workbench.support import units
 
 if TYPE_CHECKING:
     from core_compiler.driver.compilation import Options
@@ -158,7 +159,7 @@ def describe_stand_ins(model: Model, given: bool = False) -> str:
         missing += len(Roles.of(module.main).numbers("parameter"))
         others = "state" if given else "state and batch"
         given = False
-    made = f"{missing} seeded stand-in{'' if missing == 1 else 's'}" if missing else "as recorded"
+    made = units.counted(missing, "seeded stand-in") if missing else "as recorded"
     return f"weights: {made}" + ("" if given else f"; {others} seeded")
 
 

@@ -14,6 +14,7 @@ from core_compiler.support.errors import UserError
 from widgets.notebook_host import widget
 from workbench import views
 from workbench.state.view_state import PRESETS, VIEWS
+from workbench.support import units
 from workbench.ui import navigation
 from workbench.ui.browser_modules import standalone_text
 from workbench.ui.updates import Message
@@ -266,7 +267,7 @@ def _title(stage: Any) -> str:
     sign = mark.get(verdict["verdict"], "") if verdict else ""
     did = "" if stage.changed else ", no change"
     if stage.rewrites:
-        did = f", {stage.rewrites} rewrite{'' if stage.rewrites == 1 else 's'}"
+        did = f", {units.counted(stage.rewrites, 'rewrite')}"
     return f"{stage.index:02d} {stage.pass_name}{did}{sign}"
 
 

@@ -14,7 +14,7 @@ from workbench.queries.numeric_results import json_number
 from workbench.queries.pairs import Launched, Pair, pairs
 from workbench.queries.run import Run
 from workbench.queries.work import roofs
-from workbench.support import intervals
+from workbench.support import intervals, units
 
 #: The number of rows, slowest first, that get an interval: each is a bootstrap of a millisecond.
 MAX_INTERVALS = 100
@@ -41,7 +41,7 @@ def _wrong(run: Run) -> str:
     failed = [s for s in run.stages() if s.verdicts.get("failed")]
     if failed:
         count = sum(s.verdicts["failed"] for s in failed)
-        return f"{count} failed check{'' if count == 1 else 's'}, first in {failed[0].pass_name}"
+        return f"{units.counted(count, 'failed check')}, first in {failed[0].pass_name}"
     figures = run.figures()
     comparison = numeric_results.framework((), figures)
     if comparison is not None and comparison["beyond"]:

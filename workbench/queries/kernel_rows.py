@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from core_compiler.record.reader import Kernel
-from workbench.queries.kernel_table import launches, table
+from workbench.queries.kernel_table import table
 from workbench.queries.links import costliest_launch
 from workbench.queries.rows import MAX_LISTED, as_fact, as_link, as_section, as_text
 from workbench.queries.run import Run
@@ -51,7 +51,7 @@ def _kernel(row: dict[str, Any]) -> list[dict[str, Any]]:
             rows.append(as_fact("before", f"{units.duration(row['before_us'])} ({change:+,.1f} %)"))
     if not row["core"]:
         median = "" if row["median_us"] is None else f", median {units.duration(row['median_us'])}"
-        rows.append(as_fact("launches", launches(row["count"]) + median))
+        rows.append(as_fact("launches", units.launches(row["count"]) + median))
     if row["predicted_us"] is not None:
         rows.append(as_fact("least possible", units.duration(row["predicted_us"])))
     if row["beyond"]:
@@ -115,7 +115,7 @@ def _computes(run: Run, kernel: Kernel) -> list[dict[str, Any]]:
         as_link(f"{run.name_of(op)} {run.recording.op(op).kind}", "", {"op": op}) for op in shown
     ]
     if rows:
-        rows.insert(0, as_text(f"{len(kernel.ops)} source op{'' if len(kernel.ops) == 1 else 's'}"))
+        rows.insert(0, as_text(units.counted(len(kernel.ops), "source op")))
     if len(kernel.ops) > MAX_LISTED:
         rows.append(as_text(f"and {len(kernel.ops) - MAX_LISTED} more"))
     launch = costliest_launch(run, kernel.id)

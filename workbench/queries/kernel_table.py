@@ -25,10 +25,6 @@ def table(run: Run) -> list[dict[str, Any]]:
     return run.cached(("kernel table", known(run)), lambda: _table(run))
 
 
-def launches(count: int) -> str:
-    return f"{count} launch" if count == 1 else f"{count} launches"
-
-
 def _table(run: Run) -> list[dict[str, Any]]:
     if not run.kernels():
         return []  # and the stages, which may still grow, are not looked at

@@ -26,6 +26,16 @@ def work(flops: float) -> str:
     return _scaled(flops, _WORK)
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number of things as text: ``1 launch``, ``2 launches``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def launches(count: int) -> str:
+    """Return a number of launches as text."""
+    return counted(count, "launch", "launches")
+
+
 def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
     by, unit = next((s for s in steps if abs(value) >= s[0]), steps[-1])
     shown = value / by

@@ -10,6 +10,7 @@ from core_compiler.driver.compilation import Compilation
 from core_compiler.driver.stage import Stage
 from core_compiler.ir.events import CheckRecord
 from core_compiler.support.errors import UserError
+from workbench.support import units
 
 #: The most rewrites that a message lists.
 SHOWN = 5
@@ -60,7 +61,8 @@ def check_passes(made: Any) -> dict[str, int]:
 def _without_check(compilation: Compilation) -> Iterator[str]:
     for stage in compilation.stages:
         if stage.rewrites and stage.index not in compilation.checks:
-            yield f"stage {stage.index} {stage.name}: its {len(stage.rewrites)} rewrites: unchecked"
+            rewrites = units.counted(len(stage.rewrites), "rewrite")
+            yield f"stage {stage.index} {stage.name}: {rewrites} unchecked"
 
 
 def _describe(stage: Stage, record: CheckRecord) -> str:

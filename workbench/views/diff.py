@@ -15,6 +15,7 @@ from workbench.queries.links import linked
 from workbench.queries.run import Run, Runs, shown
 from workbench.queries.stage_pairs import aligned, partner
 from workbench.state.view_state import ViewState
+from workbench.support import units
 from workbench.views import Empty, missing
 
 KINDS = ("equal", "changed", "added", "removed")
@@ -208,7 +209,7 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
         run, other, stage, "Choose an earlier pass, or show the previous pass instead."
     )
     rows, guessed = aligned(run, other, stage, other_stage)
-    guess_note = f"  ·  {guessed:,} {'op' if guessed == 1 else 'ops'} matched by a guess"
+    guess_note = f"  ·  {units.counted(guessed, 'op')} matched by a guess"
     left, right = titles(run, other, stage)
     sides = {"left": {"title": f"{left}{guess_note if guessed else ''}"}, "right": {"title": right}}
     return {**sides, "language": "mlir", **initial_lines(rows)}

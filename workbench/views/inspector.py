@@ -13,7 +13,7 @@ from core_compiler.ir.text import print_attribute, print_op
 from core_compiler.record.history import HistoryStep
 from core_compiler.record.reader import RecordedRewrite, Stage
 from workbench.queries import joint_rows, kernel_rows
-from workbench.queries.kernel_table import launches, table
+from workbench.queries.kernel_table import table
 from workbench.queries.links import FEEDS, LAUNCH, Linked, linked, writers
 from workbench.queries.op_timeline import timeline
 from workbench.queries.rows import (
@@ -301,7 +301,7 @@ def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, 
 
 
 def _speed(row: dict[str, Any]) -> str:
-    text = launches(row["count"])
+    text = units.launches(row["count"])
     if row["median_us"] is not None:
         text += f", median {units.duration(row['median_us'])}"
     if row["beyond"]:

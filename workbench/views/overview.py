@@ -144,7 +144,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         "kernels",
         sum(1 for k in run.kernels() if k.launches) or None,
         "",
-        f"compiled functions, launched {count} times",
+        f"compiled functions, {units.launches(count)}",
         "kernels",
     )
     if ops:
@@ -169,6 +169,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         if wrong or worst_stage.worst_error:
             outcome = "a failed check" if wrong else "within its tolerance"
             hint = f"in {worst_stage.pass_name}, {outcome}"
+        if math.isinf(worst_stage.worst_error or 0.0):
+            hint += ": integers or non-finite values differ"
         yield {
             **_figure("worst check error", worst_stage.worst_error, "relative", hint, "numerics"),
             "stage": worst_stage.index,

@@ -13,12 +13,12 @@ import numpy as np
 
 from core_compiler.training.graph.phases import PHASES
 from workbench.queries import flat_graph, joint, op_search
-from workbench.queries.kernel_table import launches
 from workbench.queries.op_facts import FOLDED, OpFacts
 from workbench.queries.op_search import Term
 from workbench.queries.rows import short_path
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
+from workbench.support import units
 from workbench.views import graph
 
 #: The most hits that are listed, and of these the most passes and kernels, so that ops have room.
@@ -89,7 +89,7 @@ def _kernels(run: Run, query: Sequence[Term]) -> list[dict[str, Any]]:
         _hit(
             "kernel",
             kernel.name,
-            launches(len(kernel.launches)),
+            units.launches(len(kernel.launches)),
             {"kernel": kernel.id, "panes": panes},
         )
         for kernel in found
