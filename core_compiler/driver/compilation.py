@@ -23,6 +23,7 @@ from core_compiler.debug import declared, elementary, random_numbers, translatio
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.divisions import certain
 from core_compiler.driver.legality import levels
+from core_compiler.driver.other_sizes import Bound, OtherSizes
 from core_compiler.driver.stage import Stage, module_figures
 from core_compiler.driver.stage_checks import StageChecks
 from core_compiler.ir import Module, Rewrite
@@ -126,7 +127,8 @@ class Compilation:
     log: Log = field(default_factory=Log)
     #: The model's state after the last call; see :meth:`keep`.
     state: list[np.ndarray] = field(default_factory=list)
-    _plain: tuple[Callable, Callable] | None = None  # trim and leaves without the state
+    #: The programs for inputs of other sizes; None: they are refused.
+    other_sizes: OtherSizes | None = None
     _checks: StageChecks | None = None
     _position: int = 0
 
@@ -209,8 +211,10 @@ class Compilation:
         """Take over the model of ``old``: its names, inputs, outputs, and state."""
         self.names, self.about, self.positions = old.names, old.about, old.positions
         self.written = old.written
-        trim, self.leaves = old._plain or (old.trim, old.leaves)
-        self.trim = trim if self.level == "tensor" else self._trim_results
+        self.leaves = old.leaves
+        self.trim = old.trim if self.level == "tensor" else self._trim_results
+        if old.other_sizes is not None:
+            self.other_sizes = old.other_sizes.of(self)
         if old.state:
             self.keep(old.state)
 
@@ -280,21 +284,42 @@ class Compilation:
     def __call__(self, *arrays):
         """Execute the program and return the model's own results as a tuple of NumPy arrays.
 
-        The inputs are NumPy arrays (for a JAX function, its own arguments).  An input that the
-        model writes is updated in place if the caller's array can be.  Raises UserError for a
-        position out of range if the model's framework rejects it.
+        The inputs are NumPy arrays (for a JAX function, its own arguments).  Inputs of other sizes
+        than the example's are computed by a program for those, if the model can be imported for
+        them (see :attr:`other_sizes`).  An input that the model writes is updated in place if the
+        caller's array can be.  Raises UserError for a position out of range if the model's
+        framework rejects it.
         """
         self.module.weights.check()
-        given = self.leaves(arrays)
-        graph = self.facts.get(IMPORTED)
-        checked = self.positions if graph is None else graph.positions
-        if checked is not None:
-            checked.check(given)
-        results = tuple(self.trim(self.executable(*given)))
+        given = self._with_state(arrays)
+        bound = self._bound_to(arrays, given)
+        if bound.positions is not None:
+            bound.positions.check(given)
+        results = tuple(bound.trim(bound.executable(*given, *bound.sizes)))
+        if self.state:
+            own = len(results) - len(self.state)
+            self.state = [np.array(array) for array in results[own:]]
+            results = results[:own]
         own = len(results) - len(self.written)
         for argument, array in zip(self.written, results[own:], strict=True):
             write_back(arrays[argument], array)
         return results[:own]
+
+    def _with_state(self, arrays: Sequence) -> tuple[np.ndarray, ...]:
+        """Return main's arguments: a caller's inputs, then the model's state."""
+        given = tuple(self.leaves(arrays))
+        complete = len(given) == len(self.stages[0].module.main.arguments)
+        return given if complete else (*given, *self.state)
+
+    def _bound_to(self, arrays: Sequence, given: Sequence[np.ndarray]) -> Bound:
+        """Return the program for the sizes of the inputs."""
+        executable = self.executable
+        if self.other_sizes is not None:
+            shapes = [getattr(a, "shape", None) for a in given]
+            if any(a.shape != s for a, s in zip(executable.program.inputs, shapes, strict=False)):
+                return self.other_sizes.bind(arrays, given)
+        graph = self.facts.get(IMPORTED)
+        return Bound(executable, self.trim, self.positions if graph is None else graph.positions)
 
     def bind_import(self, imported: Imported) -> None:
         """Take over the names, state and results of ``imported`` (before a pass runs)."""
@@ -327,21 +352,7 @@ class Compilation:
         Its first values are ``state``, the last arguments of main; a call takes and returns the
         model's own inputs and outputs, and stores the next state.
         """
-        trim, leaves = self._plain = self.trim, self.leaves
-        count = len(self.stages[0].module.main.arguments)
         self.state = [np.array(array) for array in state]
-
-        def with_state(arrays: Sequence) -> Sequence[np.ndarray]:
-            given = tuple(leaves(arrays))
-            return given if len(given) == count else (*given, *self.state)
-
-        def without_state(results: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-            made = list(trim(results))
-            own = len(made) - len(self.state)
-            self.state = [np.array(array) for array in made[own:]]
-            return made[:own]
-
-        self.leaves, self.trim = with_state, without_state
 
     def profile(self, *arrays, repeats: int = 10, seconds: float = SECONDS):
         """Execute on ``arrays`` (default: the example inputs) and time every launch.
@@ -353,7 +364,7 @@ class Compilation:
         from core_compiler.numerics.reference.digest import digest
         from core_compiler.runtime import profiler
 
-        given = self.leaves(arrays) if arrays else self.inputs
+        given = self._with_state(arrays) if arrays else self.inputs
         if given is None:
             raise UserError("missing inputs", "profile", "pass the inputs")
         self.observer.progress("execute", 0, 0)

@@ -7,7 +7,7 @@ SavedModel, or a module of our IR.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from core_compiler import targets
 from core_compiler.driver.compilation import Compilation, Options, start
+from core_compiler.driver.other_sizes import OtherSizes
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.open import Opened, as_arrays, name_of, open_model
-from core_compiler.ir import TensorType, Value
+from core_compiler.ir import Module, TensorType, Value
 from core_compiler.ir.events import Observer
 from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.pipelines.pipeline import LEVELS_OF, PipelineEdit, level_of
@@ -104,6 +105,8 @@ def compile(
 
         made.leaves = leaves
     made.about = _about(model, imported, found.name, how)
+    if frontend is None and not isinstance(model, Imported | Module):
+        made.other_sizes = OtherSizes(made, _reopener(model))
     return finished(made, record) if finish else made
 
 
@@ -116,6 +119,34 @@ def finished(made: Compilation, record: str | Path | None) -> Compilation:
     with Recorder(record) as recorder:
         made.finish_and_report(recorder)
     return made
+
+
+def _reopener(model: Any) -> Callable[[Sequence], Imported]:
+    """Return a function that imports the model again, for inputs of other sizes."""
+    stamp = _stamp(model)
+
+    def reopen(arrays: Sequence) -> Imported:
+        if _stamp(model) != stamp:
+            raise UserError("the file has changed", str(model), "compile it again")
+        opened = open_model(model, arrays)
+        if opened.inputs is not None:
+            _need_examples(
+                opened.imported,
+                opened.inputs,
+                "call",
+                "pass that shape, or export the model so that this size may vary",
+            )
+        return opened.imported
+
+    return reopen
+
+
+def _stamp(model: Any) -> tuple[int, int] | None:
+    """Return what tells a changed model file from the one that was compiled; None: no file."""
+    if not isinstance(model, str | Path) or not Path(model).is_file():
+        return None
+    found = Path(model).stat()
+    return found.st_mtime_ns, found.st_size
 
 
 def _training_step(
@@ -180,7 +211,12 @@ def _training_step(
     return step
 
 
-def _need_examples(imported: Imported, arrays: Sequence[np.ndarray]) -> None:
+def _need_examples(
+    imported: Imported,
+    arrays: Sequence[np.ndarray],
+    where: str = "compile",
+    fix: str = "pass inputs with the model's shapes and dtypes",
+) -> None:
     """Raise UserError if example inputs do not match the model's."""
     for name, value, array in zip(
         imported.inputs, imported.module.main.arguments, arrays, strict=False
@@ -190,10 +226,9 @@ def _need_examples(imported: Imported, arrays: Sequence[np.ndarray]) -> None:
             continue
         if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
             given = "x".join(map(str, array.shape)) or "scalar"
+            what = "input" if where == "call" else "example input"
             raise UserError(
-                f"expected example input {name} to be {kind}, got {array.dtype} {given}",
-                "compile",
-                "pass inputs with the model's shapes and dtypes",
+                f"expected {what} {name} to be {kind}, got {array.dtype} {given}", where, fix
             )
 
 

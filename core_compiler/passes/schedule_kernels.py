@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from typing_extensions import override
 
 from core_compiler.ir import Function, Module
 from core_compiler.ir.core import structure_key
-from core_compiler.ir.target import LAUNCH, Launch
+from core_compiler.ir.target import Launch
 from core_compiler.passes.base import Pass
 
 
@@ -31,17 +33,17 @@ class ScheduleKernels(Pass):
     @override
     def run(self, module, context):
         kernels = [f for f in module.functions.values() if f.level == "kernel"]
-        sizes: dict[str, list] = {}
-        for op in module.main.body.ops:
-            if op.kind == LAUNCH:
-                given = Launch.of(op).sizes
-                sizes.setdefault(Launch.of(op).kernel, []).append(given)
+        sizes = _launch_sizes(module)
+        earlier = context.facts.pop(EARLIER, {})
         schedules = {}
         packers = _Packers()
         functions = dict(module.functions)
         for done, kernel in enumerate(kernels):
             context.progress(f"schedule {kernel.name}", done, len(kernels))
-            scheduled = context.target.schedule(kernel, context.options, sizes.get(kernel.name, ()))
+            launches = sizes.get(kernel.name, ())
+            scheduled = earlier.get(_key(kernel, launches)) if earlier else None
+            if scheduled is None:
+                scheduled = context.target.schedule(kernel, context.options, launches)
             schedules[kernel.name] = scheduled
             functions[kernel.name] = scheduled.function
             for name, core in scheduled.cores.items():
@@ -51,6 +53,33 @@ class ScheduleKernels(Pass):
         context.facts["schedules"] = schedules
         context.facts["packers"] = packers.names
         return module.with_(functions=functions)
+
+
+#: The fact that holds the schedules of the same model at other sizes.
+EARLIER = "earlier schedules"
+
+
+def scheduled_as(module: Module, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schedules of a finished module, for another compile as the fact ``EARLIER``."""
+    sizes = _launch_sizes(module)
+    return {
+        _key(scheduled.steps[0].function, sizes.get(name, ())): scheduled
+        for name, scheduled in facts["schedules"].items()
+    }
+
+
+def _launch_sizes(module: Module) -> dict[str, list[tuple[int, ...]]]:
+    """Return the sizes of the launches of each kernel."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for op in module.main.body.ops:
+        if launch := Launch.match(op):
+            found.setdefault(launch.kernel, []).append(launch.sizes)
+    return found
+
+
+def _key(kernel: Function, sizes: Sequence[tuple[int, ...]]) -> str:
+    """Return what a kernel's schedule follows from, for one target and its options."""
+    return f"{structure_key(Module({kernel.name: kernel}))} {sorted(set(sizes))}"
 
 
 class _Packers:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -70,40 +71,73 @@ class CpuDevice(Device):
         doubt(self.threads)
 
     @override
-    def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CpuExecutable:
+    def load(
+        self,
+        program: Program,
+        constants: Mapping[str, np.ndarray],
+        like: Executable | None = None,
+    ) -> CpuExecutable:
         """Load a program.
 
         Raises UserError with exit code 3 (before allocating) if memory is too small, and
         :class:`~core_compiler.runtime.kernel_cache.MissingKernel` if a kernel is not cached.
         """
-        return CpuExecutable(program, constants, self)
+        return CpuExecutable(program, constants, self, like)
 
 
 class CpuExecutable(Executable):
     """A program bound to addresses.  Thread-safe: one call runs at a time (one arena)."""
 
-    def __init__(self, program: Program, constants: Mapping[str, np.ndarray], device: CpuDevice):
+    def __init__(
+        self,
+        program: Program,
+        constants: Mapping[str, np.ndarray],
+        device: CpuDevice,
+        like: Executable | None = None,
+    ):
         program.check()
         self.device: CpuDevice
-        memory.require(program.memory_bytes(device.threads), f"program {program.name}")
         self.program, self.device = program, device
+        shared = like if isinstance(like, CpuExecutable) and like.packs_as(program) else None
+        needed = program.memory_bytes(device.threads, constants=shared is None)
+        memory.require(needed, f"program {program.name}")
         self._code = device.kernels.load(program.kernels)
         self._team = team(useful_threads(program, device.threads))
         self._lock = threading.Lock()
         self._arena = device.allocate(program.arena_bytes, "arena")
-        self._packed = [device.allocate(size, "packed constants") for size in program.packed]
-        raw = [_constant(constants, c) for c in program.constants]
-        if program.prepack:
-            packing = self._bind(program.prepack, raw, device.threads)
-            packing.run(team(device.threads), 0, len(program.prepack))
-        used = {
-            r.index for launch in program.launches for r in launch.buffers if r.space == "constant"
-        }
-        kept = [array if i in used else None for i, array in enumerate(raw)]
         flags = [x.flag for x in program.loops if x.flag is not None]
         read = (*flags, *(x.source for x in program.exchanges))
-        self._read = {r.index: raw[r.index] for r in read if r.space == "constant"}
-        self._launches = self._bind(program.launches, kept, self._team.threads)
+        refs = (*(r for launch in program.launches for r in launch.buffers), *read)
+        used = {r.index for r in refs if r.space == "constant"}
+        self._packed: list[Buffer]
+        raw: list[np.ndarray | None]
+        if shared is not None:
+            self._packed = shared._packed
+            raw = [
+                known if known is not None or i not in used else _constant(constants, c)
+                for i, (known, c) in enumerate(zip(shared._raw, program.constants, strict=True))
+            ]
+        else:
+            self._packed = [device.allocate(size, "packed constants") for size in program.packed]
+            raw = [_constant(constants, c) for c in program.constants]
+            if program.prepack:
+                packing = self._bind(program.prepack, raw, device.threads)
+                packing.run(team(device.threads), 0, len(program.prepack))
+        #: The constants that launches read in their own layout; None: only a packed one is read.
+        self._raw: list[np.ndarray | None]
+        self._raw = [array if i in used else None for i, array in enumerate(raw)]
+        self._read: dict[int, Any]
+        self._read = {r.index: self._raw[r.index] for r in read if r.space == "constant"}
+        self._launches = self._bind(program.launches, self._raw, self._team.threads)
+
+    def packs_as(self, program: Program) -> bool:
+        """Return whether a program has the constants of this one, packed in the same way."""
+        mine = self.program
+        return (mine.constants, mine.packed, mine.prepack) == (
+            program.constants,
+            program.packed,
+            program.prepack,
+        )
 
     @override
     def __call__(

@@ -100,7 +100,12 @@ class CudaDevice(Device):
             self.driver.wait()
 
     @override
-    def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CudaExecutable:
+    def load(
+        self,
+        program: Program,
+        constants: Mapping[str, np.ndarray],
+        like: Executable | None = None,
+    ) -> CudaExecutable:
         """Load a program.
 
         Raises UserError with exit code 3 (before allocating) if the GPU's memory is too small, and

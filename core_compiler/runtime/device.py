@@ -151,8 +151,17 @@ class Device(ABC):
         """Copy between host arrays and device buffers of equal size, in any combination."""
 
     @abstractmethod
-    def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> Executable:
-        """Bind a program: code, memory, constants (by digest), prepacking."""
+    def load(
+        self,
+        program: Program,
+        constants: Mapping[str, np.ndarray],
+        like: Executable | None = None,
+    ) -> Executable:
+        """Bind a program: code, memory, constants (by digest), prepacking.
+
+        ``like``: a loaded program of the same model at another size, whose constants the new one
+        may share.
+        """
 
     @abstractmethod
     def limits(self) -> Limits:

@@ -302,12 +302,15 @@ class Program:
             "output": [a.bytes for a in self.outputs],
         }
 
-    def memory_bytes(self, threads: int) -> int:
-        """Return the bytes that loading allocates: arena, scratch, packed and raw constants."""
+    def memory_bytes(self, threads: int, constants: bool = True) -> int:
+        """Return the bytes that loading allocates: arena, scratch, packed and raw constants.
+
+        Without ``constants``, the last two are not counted.
+        """
         sizes = self.space_sizes()
-        return sum(
-            map(sum, (sizes["arena"], sizes["constant"], sizes["packed"]))
-        ) + threads * scratch_stride((*self.launches, *self.prepack))
+        held = sum(sizes["constant"]) + sum(sizes["packed"]) if constants else 0
+        scratch = threads * scratch_stride((*self.launches, *self.prepack))
+        return self.arena_bytes + held + scratch
 
 
 def scratch_stride(launches: Sequence[Launch]) -> int:

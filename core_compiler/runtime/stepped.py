@@ -54,7 +54,12 @@ class SteppedDevice(Device):
         doubt(1)
 
     @override
-    def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> SteppedExecutable:
+    def load(
+        self,
+        program: Program,
+        constants: Mapping[str, np.ndarray],
+        like: Executable | None = None,
+    ) -> SteppedExecutable:
         return SteppedExecutable(program, constants, self)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -30,6 +30,38 @@ from core_compiler.runtime.program import (
 )
 from core_compiler.support.errors import InternalError
 
+#: The kernel that copies buffers.
+COPY = "cw_copy"
+
+
+class LaunchNeeds:
+    """What the kernels of a module need for a launch of given sizes; each is computed once."""
+
+    def __init__(self, module: Module, schedules: Mapping[str, Any], threads: int):
+        self.functions = {**module.functions, **{n: s.function for n, s in schedules.items()}}
+        self.schedules, self.threads = schedules, threads
+        self._known: dict[tuple, tuple[int, int, tuple[str, ...]]] = {}
+
+    def indices(self, kernel: str, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the index arguments of a scheduled kernel for the sizes of the unscheduled."""
+        plan = self.schedules[kernel].launch
+        return tuple(sizes) if plan is None else (*sizes, *plan.more_sizes(sizes, self.threads))
+
+    def of(self, kernel: str, indices: Sequence[int]) -> tuple[int, int, tuple[str, ...]]:
+        """Return the work items, the scratch bytes of a thread, and the kernels it invokes."""
+        found = self._known.get((kernel, *indices))
+        if found is None:
+            function = self.functions[kernel]
+            scratch = scratch_bytes(function, indices, self.functions)
+            found = work_items(function, indices), scratch, callees(function)
+            self._known[kernel, *indices] = found
+        return found
+
+
+def copy_items(size: int) -> int:
+    """Return the work items of a copy of ``size`` bytes."""
+    return max(1, -(-size // COPY_CHUNK))
+
 
 class Linker:
     """A single walk over main; ``place`` maps a buffer value to the location of its bytes."""
@@ -38,7 +70,6 @@ class Linker:
         self.module, self.facts, self.name = module, facts, name
         self.schedules = facts["schedules"]
         self.compiled = facts["compiled"]
-        self.functions = dict(module.functions)
         self.place: dict[Value, Ref] = {}
         self.constants: dict[str, tuple[int, Constant]] = {}
         self.arrays: dict[str, Any] = {}
@@ -53,12 +84,11 @@ class Linker:
         self.packed: dict[tuple, int] = {}
         self.packed_bytes: list[int] = []
         self.builtins: set[str] = set()
-        #: Work items, scratch bytes and callees by kernel and sizes.
-        self.needs: dict[tuple, tuple] = {}
         self.arena = 0
 
     def link(self, threads: int) -> Program:
-        self.threads = threads
+        """Return the program, its launches cut into work items for ``threads``."""
+        self.needs = LaunchNeeds(self.module, self.schedules, threads)
         body = self.module.main.body
         for op in body.ops:
             getattr(self, "_" + op.kind.split(".")[1])(op)
@@ -83,6 +113,7 @@ class Linker:
             tuple(self.prepack),
             tuple(Loop(*parts) for parts in self.loops.values()),
             tuple(self.exchanges),
+            {"threads": threads},
         )
 
     # -- one method an op ------------------------------------------------------------------------
@@ -140,14 +171,14 @@ class Linker:
     def _copy(self, op: Op) -> None:
         source, to = op.operands
         size = to.type.bytes
-        self.builtins.add("cw_copy")
+        self.builtins.add(COPY)
         self.launches.append(
             Launch(
                 "copy",
-                "cw_copy",
+                COPY,
                 (self.place[to], self.place[source]),
                 (size,),
-                max(1, -(-size // COPY_CHUNK)),
+                copy_items(size),
                 bytes=2 * size,
             )
         )
@@ -155,12 +186,15 @@ class Linker:
 
     def _launch(self, op: Op) -> None:
         launch = LaunchOp.of(op)
-        scheduled = self.schedules[launch.kernel]
-        names = [v.name for v in scheduled.steps[0].function.arguments]
-        buffers = {name: (v, self.place[v]) for name, v in zip(names, launch.buffers, strict=False)}
         if is_exchange(op):
             self._exchange(op)
-        self._emit(op, scheduled, buffers, launch.sizes)
+        refs = [self.place[v] for v in launch.buffers]
+        plan = self.schedules[launch.kernel].launch
+        for place in plan.pack if plan is not None else ():
+            refs[place] = self._packed(launch.kernel, place, launch.buffers[place], launch.sizes)
+        indices = self.needs.indices(launch.kernel, launch.sizes)
+        self.launches.append(self._launch_of(launch.kernel, refs, indices, *launch_cost(op)))
+        self.launch_ops.append(op)
 
     def _exchange(self, op: Op) -> None:
         """Mark the next launch as one that the shards execute together."""
@@ -178,44 +212,25 @@ class Linker:
             )
         )
 
-    def _emit(self, op: Op, scheduled, buffers, sizes) -> None:
-        function, plan = scheduled.function, scheduled.launch
-        refs = [place for _, place in buffers.values()]
-        if plan is not None:
-            for place in plan.pack:
-                value = list(buffers.values())[place][0]
-                refs[place] = self._packed(LaunchOp.of(op).kernel, place, value, plan, sizes)
-            sizes = [*sizes, *plan.more_sizes(sizes, self.threads)]
-        flops, moved = launch_cost(op)
-        self.launches.append(
-            self._launch_of(LaunchOp.of(op).kernel, function, refs, sizes, flops, moved)
-        )
-        self.launch_ops.append(op)
-
-    def _launch_of(self, name: str, function, refs, sizes, flops=0, moved=0) -> Launch:
-        needs = self.needs.get((name, *sizes))
-        if needs is None:
-            scratch = scratch_bytes(function, sizes, self.functions)
-            needs = work_items(function, sizes), scratch, callees(function)
-            self.needs[name, *sizes] = needs
-        items, scratch, invoked = needs
+    def _launch_of(self, name: str, refs, indices, flops=0, moved=0) -> Launch:
+        items, scratch, invoked = self.needs.of(name, indices)
         return Launch(
-            name, name, tuple(refs), tuple(sizes), items, scratch, 0, flops, moved, callees=invoked
+            name, name, tuple(refs), tuple(indices), items, scratch, 0, flops, moved, invoked
         )
 
-    def _packed(self, kernel: str, place: int, value: Value, plan, sizes) -> Ref:
+    def _packed(self, kernel: str, place: int, value: Value, sizes: Sequence[int]) -> Ref:
         """Return a constant's location in the layout a schedule wants; packed once and shared."""
-        packer = self.facts["packers"][kernel, place]
+        packer, plan = self.facts["packers"][kernel, place], self.schedules[kernel].launch
         given = plan.pack_arguments(place, sizes)
         raw = self.place[value]
-        function = self.functions[packer]
         key = (packer, raw, *given)
         if key not in self.packed:
             self.packed[key] = len(self.packed)
             bytes_each = plan.packed_dtype(place).bytes
             self.packed_bytes.append(plan.packed_elements(sizes) * bytes_each)
-            refs = (raw, Ref("packed", self.packed[key]))
-            self.prepack.append(self._launch_of(packer, function, refs, given))
+            self.prepack.append(
+                self._launch_of(packer, (raw, Ref("packed", self.packed[key])), given)
+            )
         return Ref("packed", self.packed[key])
 
 

@@ -296,10 +296,10 @@ def _memory(module: Module) -> Mapping[Value, Value]:
     return memory_owners(module.main.body.ops) if buffers else memory_roots(module.main.body)
 
 
-def written(launch: Op) -> tuple:
-    """Return the buffers that a launch writes: its last operands."""
-    found = Launch.of(launch)
-    return found.written if found.writes else ()
+def written(op: Op) -> tuple[Value, ...]:
+    """Return the buffers that a launch writes; () for other ops, and before buffers."""
+    launch = Launch.match(op)
+    return launch.written if launch is not None and launch.writes else ()
 
 
 def makes(op: Op) -> tuple[Value, ...]:
