@@ -12,7 +12,7 @@ nothing is downloaded.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -33,6 +33,8 @@ class Decoder(nn.Module):
 
     input_names = ("input_ids",)
     output_names = ("logits",)
+    #: The axis of each input that may have another length.
+    growing: ClassVar = {"input_ids": 1}
 
     def __init__(self, network: nn.Module, sequence: int, vocabulary: int) -> None:
         super().__init__()
@@ -57,6 +59,8 @@ class DecodeStep(nn.Module):
 
     input_names = ("input_ids", "keys", "values")
     output_names = ("logits", "new_keys", "new_values")
+    #: The axis of each input that may have another length.
+    growing: ClassVar = {"keys": 3, "values": 3}
 
     def __init__(self, network: nn.Module, past: int, vocabulary: int) -> None:
         super().__init__()

@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core_compiler.runtime.cache_folder import default_root
+from core_compiler.support.errors import UserError
 from sample_models.catalogue import Built, build, check_sizes
 
 if TYPE_CHECKING:
     import torch
 
+#: Longest sequence that an exported model may be called with; its positions may end before.
+_LONGEST = 1 << 16
 _LIBRARIES = ("torch", "transformers", "onnxscript", "onnx-ir", "onnx", "numpy", "scikit-learn")
 
 
@@ -34,14 +37,15 @@ def export_onnx(
     *,
     opset: int = 18,
     optimize: bool = False,
+    growing: bool = False,
     **sizes: Any,
 ) -> Path:
     """Write `NAME.onnx` and its weights `NAME.onnx.data`; return the path of the first.
 
     folder: where to put copies of the two files; None: return the cached ones (do not change
     them). optimize: let torch's exporter fold constants and batch norms; by default the file is
-    the exporter's plain translation, which leaves that work to the compiler's own passes. sizes:
-    as for `build`.
+    the exporter's plain translation, which leaves that work to the compiler's own passes.
+    growing: let the lengths of sequences vary (of a model that has them). sizes: as for `build`.
     """
 
     def write(built: Built, path: Path) -> None:
@@ -55,12 +59,16 @@ def export_onnx(
             optimize=optimize,
             input_names=list(built.input_names),
             output_names=list(built.output_names),
+            dynamic_shapes=_growing(built) if growing else None,
             verbose=False,
         )
         assert program is not None  # dynamo=True returns a program
         program.save(path, external_data=True)
 
-    return _cached(name, "onnx", folder, {"opset": opset, "optimize": optimize}, sizes, write)
+    options: dict[str, Any] = {"opset": opset, "optimize": optimize}
+    if growing:
+        options["growing"] = True
+    return _cached(name, "onnx", folder, options, sizes, write)
 
 
 def export_pt2(name: str, folder: Path | str | None = None, **sizes: Any) -> Path:
@@ -73,16 +81,33 @@ def export_pt2(name: str, folder: Path | str | None = None, **sizes: Any) -> Pat
     def write(built: Built, path: Path) -> None:
         import torch
 
-        torch.export.save(_exported(built), path)
+        torch.export.save(exported(built), path)
 
     return _cached(name, "pt2", folder, {}, sizes, write)
 
 
-def _exported(built: Built) -> torch.export.ExportedProgram:
+def exported(built: Built, growing: bool = False) -> torch.export.ExportedProgram:
+    """Return the model as torch exports it; `growing` as for `export_onnx`."""
     import torch
 
+    shapes = _growing(built) if growing else None
     with torch.no_grad():
-        return torch.export.export(built.module, built.example_inputs)
+        return torch.export.export(built.module, built.example_inputs, dynamic_shapes=shapes)
+
+
+def _growing(built: Built) -> tuple[dict[int, Any], ...]:
+    """Return the axes of each input that may have another length, for torch's exporters."""
+    import torch
+
+    axes: Any = getattr(built.module, "growing", None)
+    if axes is None:
+        raise UserError(
+            f"{type(built.module).__name__} has no sequence that grows",
+            "export",
+            "choose gpt2, gpt2-decode or llama-4l",
+        )
+    length = torch.export.Dim("length", min=2, max=_LONGEST)
+    return tuple({axes[name]: length} if name in axes else {} for name in built.input_names)
 
 
 def cache_folder() -> Path:

@@ -8,12 +8,14 @@ differ by numbers only: each further size of it needs no pass (`core_compiler.ta
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from core_compiler.runtime import memory
 from core_compiler.support.arrays import numbers
 from core_compiler.support.errors import UserError
 from core_compiler.support.polynomial import NotPolynomial, fitted
-from core_compiler.targets.family import Family, Member, NoFamily
+from core_compiler.targets.family import Family, Member, NoFamily, need_equal_forms
 
 if TYPE_CHECKING:
     from core_compiler.driver.compilation import Compilation
@@ -38,6 +40,11 @@ SHARE, KEPT = 0.25, 64
 BEGIN, GROWTH = 3, 2
 #: How often a family is tried on a line; each time needs as many further sizes.
 ATTEMPTS = 3
+#: Options of passes for the programs of a family: what small constants are computed from may
+#: depend on the size.
+_FEW_CONSTANTS: Mapping[str, Mapping[str, str]] = {"fold_constants": {"small": "0"}}
+#: Largest sizes that are tried for a family, each half as far above the smallest.
+TRIES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,19 +114,33 @@ class Line:
         return None
 
 
+@dataclass(frozen=True, eq=False)
+class _Ranged:
+    """A family with what its programs need besides: functions of the size."""
+
+    family: Family
+    executable: Any
+    trim: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+    #: The checks of the inputs as plain data, and the values that follow from the size.
+    positions: Callable[[int], Any]
+    values: Callable[[int], tuple[np.ndarray, ...]]
+
+    def bound(self, size: int) -> Bound:
+        program, last = self.family.program(size), self.family.largest
+        executable = self.executable.device.load(program, last.arrays, self.executable)
+        held = self.positions(size)
+        positions = None if held is None else Positions.from_json(held)
+        return Bound(executable, self.trim, positions, self.values(size))
+
+
 @dataclass(eq=False)
 class _Lined:
-    """A line that sizes lie on, and its family; ``reason``: why there is none."""
+    """A line that sizes lie on, and its families; ``reason``: why there is not another."""
 
     line: Line
-    family: Family | None = None
-    #: The checks of the inputs at a size, as plain data.
-    positions: Callable[[int], Any] = lambda size: None
-    trim: Any = None
-    executable: Any = None
+    families: list[_Ranged] = field(default_factory=list)
     imports: dict[int, Imported] = field(default_factory=dict)
     members: dict[tuple[int, tuple[int, ...]], Member] = field(default_factory=dict)
-    values: Callable[[int], tuple[np.ndarray, ...]] = lambda size: ()
     reason: str = ""
     tried: int = 0
 
@@ -197,13 +218,9 @@ class OtherSizes:
     def _from_family(self, shapes: Shapes) -> Bound | None:
         for lined in self._lines:
             t = lined.line.find(shapes)
-            if lined.family is not None and t is not None and t in lined.family:
-                program = lined.family.program(t)
-                arrays = lined.family.largest.arrays
-                executable = lined.executable.device.load(program, arrays, lined.executable)
-                held = lined.positions(t)
-                positions = None if held is None else Positions.from_json(held)
-                return Bound(executable, lined.trim, positions, lined.values(t))
+            for ranged in lined.families:
+                if t is not None and t in ranged.family:
+                    return ranged.bound(t)
         return None
 
     def _compile(self, arrays: Sequence) -> _Compiled:
@@ -212,11 +229,21 @@ class OtherSizes:
         examples = tuple(numbers(a) for a in self._made.leaves(arrays))
         return self._compile_import(imported, (*examples, *imported.state))
 
-    def _compile_import(self, imported: Imported, examples: Sequence[np.ndarray]) -> _Compiled:
+    def _compile_import(
+        self,
+        imported: Imported,
+        examples: Sequence[np.ndarray],
+        options: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> _Compiled:
+        """Return the import compiled as the model was, but for some options of passes."""
         from core_compiler.driver.compilation import start
 
         old = self._made
-        made = start(imported.module, old.target, old.options, tuple(examples))
+        changed = {**old.options.edit.options}
+        for name, values in options.items():
+            changed[name] = {**changed.get(name, {}), **values}
+        edit = replace(old.options.edit, options=changed)
+        made = start(imported.module, old.target, replace(old.options, edit=edit), tuple(examples))
         own = old.stages[0].module.main.arguments
         given = made.module.main.arguments[: len(own)]
         if [(a.name, a.type.dtype) for a in given] != [(a.name, a.type.dtype) for a in own]:
@@ -274,56 +301,72 @@ class OtherSizes:
                 self._form(lined, min(sizes), max(sizes), arrays)
 
     def _extend(self, shapes: Shapes, arrays: Sequence) -> bool:
-        """Make the family that ends before ``shapes`` larger; return whether it was."""
+        """Make the family that ends before ``shapes`` larger, or another from there on."""
         for lined in self._lines:
             t = lined.line.find(shapes)
-            if lined.family is not None and t is not None and t > lined.family.high:
-                family = lined.family
-                self._form(lined, family.low, t * GROWTH, arrays, at_least=t)
-                return lined.family is not None and t in lined.family
+            if t is None or not lined.families or t <= lined.families[-1].family.high:
+                continue
+            last = lined.families[-1].family
+            if self._form(lined, last.low, t * GROWTH, arrays, last.high, t):
+                del lined.families[-2]
+                return True
+            return self._form(lined, t, t * GROWTH, arrays)
         return False
 
     def _form(
-        self, lined: _Lined, low: int, high: int, arrays: Sequence, at_least: int = 0
-    ) -> None:
-        """Make or replace the family of a line."""
-        try:
-            top = next(
-                t for t in _falling(high, max(low + 3, at_least)) if self._opens(lined, t, arrays)
-            )
-            middle = lined.family.high if lined.family is not None else (low + 1 + top) // 2
-            sizes = sorted({low, low + 1, middle, top})
-            if len(sizes) < 4 or not all(self._opens(lined, t, arrays) for t in sizes):
-                raise NoFamily(f"the model does not permit the sizes {sizes}")
-            imports = [lined.imports[t] for t in sizes]
-            counts = [imported.facts.get("run_time_sizes") for imported in imports]
-            if any(count != counts[0] for count in counts):
-                raise NoFamily("the results whose sizes depend on data differ")
-            lined.positions = fitted(sizes, [_plain(i.positions) for i in imports])
-            places, lined.values = size_values.find([i.module for i in imports], sizes)
-            lined.family = Family([self._member(lined, t, places, arrays) for t in sizes])
-        except StopIteration:
-            lined.reason = "the model permits no larger size"
-        except (NoFamily, NotPolynomial) as error:
-            lined.reason = str(error)
-        else:
-            last = lined.family.largest
-            executable = self._made.executable
-            lined.executable = executable.device.load(last.program, last.arrays, executable)
-            lined.trim = imports[-1].trimmed
-            lined.imports = dict(zip(sizes, imports, strict=True))
-            lined.members = {key: m for key, m in lined.members.items() if m.size in sizes}
-            self._seen.clear()
+        self,
+        lined: _Lined,
+        low: int,
+        high: int,
+        arrays: Sequence,
+        middle: int | None = None,
+        at_least: int = 0,
+    ) -> bool:
+        """Add a family from ``low`` up to at most ``high``; return whether there is one."""
+        lined.reason = f"the model permits no size above {low}"
+        tops = _falling(high, max(low + 3, at_least))
+        permitted = (t for t in tops if self._opens(lined, t, arrays))
+        for top in itertools.islice(permitted, TRIES):
+            try:
+                sizes = sorted({low, low + 1, middle or (low + 1 + top) // 2, top})
+                lined.families.append(self._family(lined, sizes, arrays))
+            except (NoFamily, NotPolynomial) as error:
+                lined.reason = str(error)
+            else:
+                lined.reason = ""
+                self._seen.clear()
+                break
+        kept = {t for each in lined.families for t in each.family.sizes}
+        lined.imports = {t: i for t, i in lined.imports.items() if t in kept}
+        lined.members = {key: m for key, m in lined.members.items() if m.size in kept}
+        return not lined.reason
 
-    def _member(self, lined: _Lined, t: int, places: tuple[int, ...], arrays: Sequence) -> Member:
-        """Return the compile at a size of a line, with the constants at some places given."""
-        if (t, places) not in lined.members:
-            imported = lined.imports[t]
-            given = *_resized(arrays, lined.line.at(t)), *imported.state, *lined.values(t)
-            module = size_values.as_arguments(imported.module, places)
-            made = self._compile_import(replace(imported, module=module), given)
-            lined.members[t, places] = Member(t, made.module, made.facts)
-        return lined.members[t, places]
+    def _family(self, lined: _Lined, sizes: Sequence[int], arrays: Sequence) -> _Ranged:
+        closed = [t for t in sizes if not self._opens(lined, t, arrays)]
+        if closed or len(sizes) < 4:
+            raise NoFamily(f"the model does not permit the sizes {closed or sizes}")
+        imports = [lined.imports[t] for t in sizes]
+        counts = [imported.facts.get("run_time_sizes") for imported in imports]
+        if any(count != counts[0] for count in counts):
+            raise NoFamily("the results whose sizes depend on data differ")
+        positions = fitted(sizes, [_plain(i.positions) for i in imports])
+        places, values = size_values.find([i.module for i in imports], sizes)
+
+        def member(t: int) -> Member:
+            if (t, places) not in lined.members:
+                imported = lined.imports[t]
+                given = *_resized(arrays, lined.line.at(t)), *imported.state, *values(t)
+                module = size_values.as_arguments(imported.module, places)
+                varied = replace(imported, module=module)
+                made = self._compile_import(varied, given, _FEW_CONSTANTS)
+                lined.members[t, places] = Member(t, made.module, made.facts)
+            return lined.members[t, places]
+
+        need_equal_forms([member(sizes[0]), member(sizes[-1])])  # most that differ do so here
+        family = Family([member(t) for t in sizes])
+        executable, last = self._made.executable, family.largest
+        loaded = executable.device.load(last.program, last.arrays, executable)
+        return _Ranged(family, loaded, imports[-1].trimmed, positions, values)
 
     def _opens(self, lined: _Lined, t: int, arrays: Sequence) -> bool:
         """Import the model at a size of a line; return whether it permits that size."""
@@ -339,7 +382,7 @@ class OtherSizes:
 
     def _forget(self) -> None:
         """Drop the programs that were used longest ago, if there are too many."""
-        threads = self._made.executable.device.threads
+        threads = getattr(self._made.executable.device, "threads", 1)
         budget = SHARE * memory.available_bytes()
         taken = 0
         for number, (shapes, bound) in enumerate(reversed(list(self._bound.items()))):

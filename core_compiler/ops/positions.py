@@ -190,6 +190,8 @@ def positions(
 ) -> Positions | None:
     """Return the checks of the first ``own`` arguments of ``main``; None if there are none.
 
+    Raise UserError for a position out of range that is the same in every call.
+
     ``unknown`` returns whether a part of a value is known only at run time; ``taken``: values that
     came from example inputs, each with its value and the node that required it.
     """
@@ -206,14 +208,20 @@ def positions(
             # Broadcast positions.
             while len(limits) == 1 and _kind(producers, value) == "core.broadcast":
                 value = producers[value].operands[0]
-            between = _integer_path(value, producers, inputs, unknown)
-            if between is None:
+            path = _integer_path(value, producers, inputs, unknown)
+            if path is None:
                 continue
-            needed |= between
             source, wraps = _source(value, producers)
             number = inputs.get(source)
             name = "" if number is None else str(source.name)
-            reads[value, Read(limits, ignored, number, name, wraps, *_framework_name(op))] = None
+            read = Read(limits, ignored, number, name, wraps, *_framework_name(op))
+            if path.inputs:
+                needed |= path.ops
+                reads[value, read] = None
+            else:  # the same in every call
+                ops = tuple(op for op in main.body.ops if op in path.ops)
+                (indices,) = evaluate_block(Block((), ops, (value,)), [])
+                read.check(indices, {}, 0)
     fixed: dict[Value, Fixed] = {}
     for value, held, place in taken:
         found = _paths_from_inputs(value, producers, inputs)
@@ -226,8 +234,8 @@ def positions(
         return None
     ops = tuple(op for op in main.body.ops if op in needed)
     outputs = (*(value for value, _ in reads), *fixed)
-    read = {v for op in ops for v in op.uses()} | set(outputs)
-    given = [v for v in main.arguments[:own] if v in read]
+    used = {v for op in ops for v in op.uses()} | set(outputs)
+    given = [v for v in main.arguments[:own] if v in used]
     body = Block(tuple(given), ops, outputs)
     text = print_module(Module({"main": Function("main", body)}, WeightStore()))
     return Positions(
@@ -259,11 +267,16 @@ def _paths_from_inputs(
     return (found, list(sources)) if sources else None
 
 
-def _integer_path(value: Value, producers, inputs, unknown) -> dict[Op, None] | None:
-    """Return the ops from the inputs to ``value`` if they are integers and few.
+@dataclass(frozen=True)
+class _Path:
+    """The ops from inputs and constants to a value."""
 
-    Return None if there are others, or no input.
-    """
+    ops: dict[Op, None]
+    inputs: dict[Value, None]
+
+
+def _integer_path(value: Value, producers, inputs, unknown) -> _Path | None:
+    """Return the ops from inputs and constants to ``value``; None if not integers and few."""
     found: dict[Op, None] = {}
     taken: dict[Value, None] = {}
     work = [value]
@@ -282,11 +295,9 @@ def _integer_path(value: Value, producers, inputs, unknown) -> dict[Op, None] | 
         if op not in found:
             found[op] = None
             work += op.operands
-    if not taken:
-        return None
     elements = sum(v.type.elements for op in found for v in op.results)
     most = PER_ELEMENT * sum(v.type.elements for v in taken) + ALLOWANCE
-    return found if elements <= most else None
+    return _Path(found, taken) if elements <= most else None
 
 
 def _source(value: Value, producers) -> tuple[Value, bool]:

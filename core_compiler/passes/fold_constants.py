@@ -25,12 +25,14 @@ class FoldConstants(Pass):
 
     Empty results are constants, whatever they are computed from.  ``growth`` bounds the ratio of a
     result's size to its operands' (broadcasting a scalar to a large shape costs nothing as an op
-    and megabytes as a constant).  Transposes and reshapes of large constants stay too: they become
-    views of the same memory.  Random ops are never folded.
+    and megabytes as a constant); a result of at most ``small`` bytes may be larger than them.
+    Transposes and reshapes of large constants stay too: they become views of the same memory.
+    Random ops are never folded.
     """
 
     refusal_arity = 1
     growth: float = 1.0
+    small: int = 256
 
     @override
     def run(self, module, context):
@@ -72,7 +74,7 @@ class FoldConstants(Pass):
             text = "{0} becomes a view of its operand's memory; a copy of {1} bytes gains nothing"
             return refuse("worth a constant", text, op, after)
         before = sum(known.source_bytes(v) for v in op.operands)
-        if after <= max(256, self.growth * before):
+        if after <= max(self.small, self.growth * before):
             return None
         return refuse(
             "worth a constant",

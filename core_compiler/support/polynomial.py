@@ -66,8 +66,8 @@ def fitted(sizes: Sequence[int], values: Sequence[Any]) -> Callable[[int], Any]:
         raise NotPolynomial(f"{values} differ in type")
     if type(first) is int:
         return Polynomial.through(sizes, values).at
-    if isinstance(first, str):
-        parts = _fitted_items(sizes, [re.split(r"(\d+)", value) for value in values], _as_number)
+    if isinstance(first, str) and len(_numbers_in(first)) > 1:
+        parts = _fitted_items(sizes, [_numbers_in(value) for value in values])
         return lambda size: "".join(str(part(size)) for part in parts)
     if isinstance(first, list | tuple):
         kind, items = type(first), _fitted_items(sizes, values)
@@ -78,19 +78,13 @@ def fitted(sizes: Sequence[int], values: Sequence[Any]) -> Callable[[int], Any]:
     raise NotPolynomial(f"{first!r} differs from size to size")
 
 
-def _fitted_items(
-    sizes: Sequence[int],
-    values: Sequence[Sequence],
-    convert: Callable[[Any], Any] = lambda item: item,
-) -> list[Callable[[int], Any]]:
+def _fitted_items(sizes: Sequence[int], values: Sequence[Sequence]) -> list[Callable[[int], Any]]:
     if len({len(value) for value in values}) > 1:
         raise NotPolynomial("the data differ in length")
-    columns = zip(*values, strict=True)
-    return [
-        fitted(sizes, column if len(set(map(repr, column))) == 1 else list(map(convert, column)))
-        for column in columns
-    ]
+    return [fitted(sizes, column) for column in zip(*values, strict=True)]
 
 
-def _as_number(text: str) -> int | str:
-    return int(text) if text.isdigit() else text
+def _numbers_in(text: str) -> list[str | int]:
+    """Return the parts of a text, its whole numbers as integers (none with a leading zero)."""
+    parts = re.split(r"((?<!\d)(?:0|[1-9]\d*)(?!\d))", text)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]

@@ -122,6 +122,14 @@ _PARTS = (
 )
 
 
+def need_equal_forms(members: Sequence[Member]) -> None:
+    """Raise NoFamily if the programs of members differ by more than numbers."""
+    forms = [m.form() for m in members]
+    for part, values in zip(_PARTS, zip(*forms, strict=True), strict=True):
+        if any(value != values[0] for value in values):
+            raise NoFamily(f"the {part} differ")
+
+
 class Family:
     """The programs of the sizes from ``low`` to ``high``."""
 
@@ -130,14 +138,11 @@ class Family:
         sizes = [m.size for m in members]
         if len(sizes) < 4 or len(set(sizes)) < len(sizes) or sizes[1] != sizes[0] + 1:
             raise ValueError(f"expected two neighbours and two more sizes, got {sizes}")
-        self.low, self.high = sizes[0], sizes[-1]
+        self.sizes, self.low, self.high = sizes, sizes[0], sizes[-1]
         self.largest = members[-1]
         if self.largest.program.exchanges:
             raise NoFamily("shards exchange tensors")
-        forms = [m.form() for m in members]
-        for part, values in zip(_PARTS, zip(*forms, strict=True), strict=True):
-            if any(value != values[0] for value in values):
-                raise NoFamily(f"the {part} differ")
+        need_equal_forms(members)
         try:
             self._fit(sizes, members)
         except NotPolynomial as error:

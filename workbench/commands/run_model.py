@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import UserError
-from workbench.commands import common
+from workbench.commands import common, generate_tokens
 from workbench.commands.compile_model import exit_code, output
 from workbench.commands.printing import emit
 from workbench.model import peers
@@ -45,6 +45,7 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE.run", help="record the compile, the times, the comparison"
     )
+    generate_tokens.add_arguments(parser)
 
 
 def run(arguments) -> int:
@@ -61,6 +62,8 @@ def run(arguments) -> int:
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
     require_execution(arguments.target)
+    if arguments.tokens is not None:
+        return generate_tokens.run(arguments, options, path)
     model = common.load(arguments)
     peer = None
     if arguments.against:

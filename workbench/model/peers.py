@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,8 +120,6 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
     need("torch", "torch")
     import torch
 
-    if threads:
-        torch.set_num_threads(threads)
     spec = model.spec
     if spec.kind == "sample":
         from sample_models.catalogue import build
@@ -135,10 +134,31 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
     else:
         fix = f"use --against {'onnxruntime' if spec.kind == 'onnx' else spec.frontend}"
         raise UserError("torch cannot run this model", spec.text, fix)
-    state = _state(module) if model.imported.state else {}
+    return torch_function(
+        torch.compile(module) if compiled else module,
+        threads,
+        spec.text,
+        _state(module) if model.imported.state else {},
+        model.live is not None,
+    )
+
+
+def torch_function(
+    module: Any,
+    threads: int,
+    where: str,
+    state: Mapping[str, Any] = MappingProxyType({}),
+    quiet: bool = False,
+) -> Callable[..., tuple[np.ndarray, ...]]:
+    """Return a torch module as a function of NumPy arrays.
+
+    Its ``state`` is the same before every call. ``quiet``: what it prints goes to standard error.
+    """
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
     initial = {name: tensor.detach().clone() for name, tensor in state.items()}
-    if compiled:
-        module = torch.compile(module)
     from core_compiler.frontends.pytorch.tensors import to_numpy
 
     def run(*arrays):
@@ -149,11 +169,11 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
         leaves = torch.utils._pytree.tree_leaves(made)
         return tuple(to_numpy(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
 
-    def quiet(*arrays):
+    def run_quietly(*arrays):
         with redirect_stdout(sys.stderr):  # standard output is for answers
             return run(*arrays)
 
-    return wrap_errors(run if model.live is None else quiet, "torch", spec.text)
+    return wrap_errors(run_quietly if quiet else run, "torch", where)
 
 
 def _state(module) -> dict[str, Any]:
@@ -162,9 +182,6 @@ def _state(module) -> dict[str, Any]:
 
 
 def _onnxruntime_peer(model: Model, threads: int):
-    need("onnxruntime", "peers")
-    import onnxruntime
-
     spec = model.spec
     if spec.kind == "sample":
         from sample_models.export import export_onnx
@@ -174,18 +191,28 @@ def _onnxruntime_peer(model: Model, threads: int):
         path = Path(spec.text)
     else:
         raise UserError("onnxruntime needs an .onnx file", spec.text, "use --against torch")
+    return onnxruntime_function(path, threads, spec.text)
+
+
+def onnxruntime_function(
+    path: Path, threads: int, where: str
+) -> Callable[..., tuple[np.ndarray, ...]]:
+    """Return an ``.onnx`` file in onnxruntime as a function of NumPy arrays."""
+    need("onnxruntime", "peers")
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     if threads:
         options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    open_session = wrap_errors(onnxruntime.InferenceSession, "onnxruntime", spec.text)
+    open_session = wrap_errors(onnxruntime.InferenceSession, "onnxruntime", where)
     session = open_session(str(path), options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
 
     def run(*arrays):
         return tuple(session.run(None, dict(zip(names, arrays, strict=True))))
 
-    return wrap_errors(run, "onnxruntime", spec.text)
+    return wrap_errors(run, "onnxruntime", where)
 
 
 #: The folders in which frameworks are installed.
