@@ -22,8 +22,9 @@ from core_compiler import targets
 from core_compiler.debug import declared, elementary, random_numbers, translations
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.divisions import certain
+from core_compiler.driver.families import Bound
 from core_compiler.driver.legality import levels
-from core_compiler.driver.other_sizes import Bound, OtherSizes
+from core_compiler.driver.other_sizes import OtherSizes
 from core_compiler.driver.stage import Stage, module_figures
 from core_compiler.driver.stage_checks import StageChecks
 from core_compiler.ir import Module, Rewrite

@@ -67,9 +67,9 @@ class Member:
         return [list(a.shape) for a in (*self.program.inputs, *self.program.outputs)]
 
     def launch_numbers(self) -> list[list[int]]:
-        """Return those of each launch: sizes, flops, bytes, offsets of buffers."""
+        """Return those of each launch: sizes, offsets of buffers."""
         return [
-            [*sizes, n.flops, n.bytes, *(r.offset for r in n.buffers if r.space != "arena")]
+            [*sizes, *(r.offset for r in n.buffers if r.space != "arena")]
             for sizes, n in zip(self.launch_sizes(), self.program.launches, strict=True)
         ]
 
@@ -166,7 +166,10 @@ class Family:
         return self.low <= size <= self.high
 
     def program(self, size: int) -> Program:
-        """Return the program of a size of the family."""
+        """Return the program of a size of the family.
+
+        The work of its launches, for reports, is the largest size's.
+        """
         if size not in self:
             raise ValueError(f"size {size} is not in {self.low}..{self.high}")
         given = self.largest.program
@@ -189,8 +192,7 @@ class Family:
         )
 
     def _resized(self, launch: Launch, count: int, numbers: Sequence[int]) -> Launch:
-        sizes, (flops, moved, *offsets) = tuple(numbers[:count]), numbers[count:]
-        found = iter(offsets)
+        sizes, found = tuple(numbers[:count]), iter(numbers[count:])
         buffers = tuple(
             ref if ref.space == "arena" else replace(ref, offset=next(found))
             for ref in launch.buffers
@@ -208,8 +210,8 @@ class Family:
             items,
             scratch,
             launch.max_threads,
-            flops,
-            moved,
+            launch.flops,
+            launch.bytes,
             launch.callees,
         )
 
