@@ -63,6 +63,7 @@ def open_model(
     training: bool = False,
     trust: bool = False,
     as_is: bool = False,
+    sizes: Mapping[str, int] | None = None,
 ) -> Opened:
     """Import a model.
 
@@ -72,6 +73,8 @@ def open_model(
     ``training``  import it in training mode.
     ``trust``     let a ``.pt2`` or ``.keras`` file run code when it is read.
     ``as_is``     leave a live torch module in its current mode (training or evaluation).
+    ``sizes``     sizes that the model leaves open, by their names or as ``INPUT.AXIS``: of an
+                  exported program, an ONNX model or a StableHLO program without ``inputs``.
 
     Raise UserError if the model is invalid, with the location and a suggestion.
     """
@@ -79,7 +82,7 @@ def open_model(
         return Opened(model, _arrays(inputs))
     if isinstance(model, Module):
         return Opened(_wrap_module(model), _arrays(inputs))
-    request = _OpenRequest(inputs, name, training, trust, as_is)
+    request = _OpenRequest(inputs, name, training, trust, as_is, sizes or {})
     if isinstance(model, str | Path):
         return request.file(Path(model))
     packages = {base.__module__.partition(".")[0] for base in type(model).__mro__}
@@ -114,6 +117,7 @@ class _OpenRequest:
     training: bool
     trust: bool
     as_is: bool
+    sizes: Mapping[str, int]
 
     def file(self, path: Path) -> Opened:
         if is_saved_model(path):
@@ -139,18 +143,21 @@ class _OpenRequest:
         from core_compiler.frontends.onnx import import_file
 
         arrays = _arrays(self.inputs)
-        return Opened(import_file(path, inputs=arrays, training=self.training), arrays)
+        made = import_file(path, self.sizes, arrays, training=self.training)
+        return Opened(made, arrays)
 
     def _pt2_file(self, path: Path) -> Opened:
         from core_compiler.frontends.pytorch import import_exported
         from core_compiler.frontends.pytorch.archive import read_pt2
 
         program, arrays = read_pt2(path, trust=self.trust), _arrays(self.inputs)
-        sizes = _sizes(program, arrays) if self.training else {}
+        sizes = {**_sizes(program, arrays), **self.sizes}
         made = import_exported(
             program, name=str(path), sizes=sizes, read_files=self.trust, training=self.training
         )
-        return Opened(made, _arrays(_program_examples(program)) if arrays is None else arrays)
+        if arrays is None and not self.sizes:
+            arrays = _arrays(_program_examples(program))
+        return Opened(made, arrays)
 
     def _keras_file(self, path: Path) -> Opened:
         from core_compiler.frontends.keras import read_file
@@ -161,20 +168,23 @@ class _OpenRequest:
         from core_compiler.frontends.stablehlo import import_file
 
         arrays = _arrays(self.inputs)
-        return Opened(import_file(path, arrays), arrays)
+        return Opened(import_file(path, arrays, self.sizes), arrays)
 
     def _ir_file(self, path: Path) -> Opened:
+        self._refuse_sizes(str(path))
         return Opened(text.import_file(path), _arrays(self.inputs))
 
     def onnx(self, model: Any) -> Opened:
         from core_compiler.frontends.onnx import import_proto
 
         arrays = _arrays(self.inputs)
-        return Opened(import_proto(model, inputs=arrays, training=self.training), arrays)
+        made = import_proto(model, sizes=self.sizes, inputs=arrays, training=self.training)
+        return Opened(made, arrays)
 
     def keras(self, model: Any) -> Opened:
         from core_compiler.frontends.keras import example_shapes, import_model, on_arrays
 
+        self._refuse_sizes(self.name or model.name)
         given = _arrays(self.inputs)
         if given is None:
             given = _draw_inputs(example_shapes(model))
@@ -184,6 +194,7 @@ class _OpenRequest:
     def tensorflow(self, function: Any) -> Opened:
         from core_compiler.frontends.tensorflow import example_shapes, import_function, on_arrays
 
+        self._refuse_sizes(self.name or name_of(function))
         given = _arrays(self.inputs)
         if given is None and hasattr(function, "structured_input_signature"):
             given = _draw_inputs(example_shapes(function))
@@ -196,6 +207,7 @@ class _OpenRequest:
         from core_compiler.frontends.stablehlo import import_function
         from core_compiler.frontends.stablehlo.jax import leaves, on_leaves
 
+        self._refuse_sizes(self.name or name_of(function))
         given = self.inputs
         if given is None:
             raise self._missing_inputs_error(
@@ -211,8 +223,10 @@ class _OpenRequest:
         if hasattr(model, "graph_signature"):  # an ExportedProgram
             arrays = _arrays(_program_examples(model) if self.inputs is None else self.inputs)
             sizes = {} if self.inputs is None else _sizes(model, arrays)
+            sizes = {**sizes, **self.sizes}
             made = import_exported(model, name=name, sizes=sizes, training=self.training)
-            return Opened(made, arrays)
+            return Opened(made, None if self.inputs is None and self.sizes else arrays)
+        self._refuse_sizes(name)
         given = self.inputs
         if given is None:
             raise self._missing_inputs_error(model, "them: compile(model, (x,))")
@@ -233,6 +247,15 @@ class _OpenRequest:
         finally:
             for part, mode in modes:  # the module belongs to the caller
                 part.training = mode
+
+    def _refuse_sizes(self, where: str) -> None:
+        """Raise UserError if sizes are given for a model that takes them from its inputs."""
+        if self.sizes:
+            raise UserError(
+                f"{', '.join(self.sizes)} cannot be set for this model",
+                where,
+                "pass inputs of that size, or export it to ONNX or with torch.export",
+            )
 
     def _missing_inputs_error(self, model: Any, what: str) -> UserError:
         name = self.name or name_of(model)

@@ -48,10 +48,12 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     parser.add_argument("--seed", type=int, help="seed of a sample's weights and inputs")
     parser.add_argument(
         "--size",
+        "--shape",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="another size of a sample (image=64, sequence=32)",
+        help="another size of a sample (image=64, sequence=32), or one that a model file leaves "
+        "open, by its name or as INPUT.AXIS (batch=5, x.0=5)",
     )
     parser.add_argument(
         "--trust", action="store_true", help="allow a .pt2 file to run code when it is loaded"
@@ -161,7 +163,7 @@ def spec(arguments):
 
     sizes = {name: getattr(arguments, name) for name in ("width", "depth", "batch", "seed")}
     for name, value in pairs(arguments.size, "--size").items():
-        if name in sizes:
+        if name in sizes and (name != "batch" or sizes[name] is not None):
             raise UserError(f"{name} has its own option", "--size", f"use --{name} {value}")
         sizes[name] = value
     return read_spec(arguments.model, arguments.frontend, arguments.trust, **sizes)

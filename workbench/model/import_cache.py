@@ -82,7 +82,8 @@ def _file_key(spec: Spec) -> str:
     state = _state(spec)
     # A .keras file is lowered by the backend that Keras runs on.
     backend = _keras_backend() if spec.kind == "keras" else ""
-    state.update(json.dumps([spec.kind, spec.trust, backend]).encode())
+    sizes = sorted(spec.sizes.items())
+    state.update(json.dumps([spec.kind, spec.trust, backend, sizes]).encode())
     _add_file(state, Path(spec.text))
     return state.hexdigest()
 

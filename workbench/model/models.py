@@ -128,7 +128,8 @@ def _open(model: Any, inputs: Sequence | None, spec: Spec):
     """Open a model with ``core_compiler``, with two sets of inputs."""
     for framework, extra in _NEEDS.get(spec.kind, ()):
         need(framework, extra)
-    found = open_model(model, inputs, name=spec.text, trust=spec.trust, as_is=True)
+    sizes = {} if spec.kind == "function" else spec.sizes
+    found = open_model(model, inputs, name=spec.text, trust=spec.trust, as_is=True, sizes=sizes)
     first = example_inputs(found.imported, 0) if found.inputs is None else found.inputs
     like = () if found.live is None else first
     live = () if found.live is None else (found.live,)

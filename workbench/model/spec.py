@@ -36,7 +36,7 @@ class Spec:
 
     ``kind`` is ``sample``, ``function``, ``recording``, ``saved_model``, or for a file ``onnx``,
     ``pt2``, ``keras``, ``stablehlo`` or ``ir``. ``sizes`` are builder arguments of a sample
-    (width, depth, batch, seed...).
+    (width, depth, batch, seed...), or of a file the sizes that it leaves open.
     """
 
     text: str
@@ -70,12 +70,10 @@ def read_spec(text: str, frontend: str | None = None, trust: bool = False, **siz
                 text,
                 f"drop --frontend {frontend}",
             )
-        if sizes:
-            raise UserError(
-                f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size"
-            )
-        return Spec(text, "pt2" if own == "torch" else own, frontend or own, {}, trust)
+        _need_file_sizes(text, own, sizes)
+        return Spec(text, "pt2" if own == "torch" else own, frontend or own, sizes, trust)
     if is_saved_model(path):
+        _need_file_sizes(text, "tensorflow", sizes)
         return Spec(text, "saved_model", "tensorflow", {}, trust)
     if _FUNCTION.match(text):
         if frontend not in (None, *OF_FUNCTIONS):
@@ -102,3 +100,22 @@ def read_spec(text: str, frontend: str | None = None, trust: bool = False, **siz
     listed = f"a sample ({', '.join(CATALOGUE)}), a {files}, a SavedModel's folder, or "
     listed += "package.module:function"
     raise UserError(f"unknown model {text!r}", "MODEL", nearest(text, CATALOGUE, f"pass {listed}"))
+
+
+#: The frontends whose files may leave sizes open.
+_OPEN_SIZES = ("onnx", "torch", "stablehlo")
+
+
+def _need_file_sizes(text: str, frontend: str, sizes: Mapping[str, Any]) -> None:
+    """Raise UserError if ``sizes`` cannot be those that a file leaves open."""
+    if sizes and frontend not in _OPEN_SIZES:
+        raise UserError(
+            f"{', '.join(sizes)} cannot be set for such a file", text, "export it at that size"
+        )
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 0:
+            raise UserError(
+                f"expected a size of 0 or more for {name}, got {size!r}",
+                text,
+                "pass a whole number",
+            )

@@ -141,7 +141,7 @@ def import_proto(
     """Import a ``ModelProto``.
 
     ``folder``  the location of its external data, or the weight store that holds them.
-    ``sizes``   symbolic dimension -> size.
+    ``sizes``   symbolic dimension (or ``INPUT.AXIS``) -> size.
     ``inputs``  example inputs, by name or in order.  Their shapes also bind symbolic dimensions,
                 and if a shape in the model depends on an input's values, these are used.
     ``origins`` the origins of nodes (and initializers), by name, from a preceding level; nodes
@@ -263,7 +263,7 @@ class Importer:
 
     def __init__(self, model, opset: int, folder, sizes, inputs, name: str, origins, draws: Draws):
         self.model, self.opset, self.folder, self.name = model, opset, folder, name
-        self.sizes, self.inputs, self.origins = sizes, inputs, origins
+        self.sizes, self.inputs, self.origins = dict(sizes), inputs, origins
         self.weights = folder if isinstance(folder, WeightStore) else WeightStore()
         self.bound: dict[str, int] = {}
         self.bound_values: dict[str, list] = {}
@@ -435,6 +435,8 @@ class Importer:
                 size = d.dim_value
             else:
                 symbol = d.dim_param or f"{name}_{axis}"
+                if f"{name}.{axis}" in self.sizes:
+                    self.sizes[symbol] = self.sizes.pop(f"{name}.{axis}")
                 size = self.bound.get(
                     symbol, self.sizes.get(symbol, example_size if example_size is not None else 1)
                 )

@@ -35,10 +35,11 @@ class Symbols:
     def of(program, sizes: Mapping[str, int], where: str, draws: Draws) -> Symbols:
         """Bind the symbols in the shapes of the program's inputs.
 
-        They take ``sizes``, else the example inputs' sizes.  Raise UserError for an unknown name or
-        a size out of its range.
+        They take ``sizes`` (by their names, or as ``INPUT.AXIS``), else the example inputs' sizes.
+        Raise UserError for an unknown name or a size out of its range.
         """
         hints: dict[str, int | None] = {}
+        sizes = {_symbol(program, name): size for name, size in sizes.items()}
         for node in program.graph.nodes:
             if node.op == "placeholder":
                 _collect(node.meta.get("val"), hints)
@@ -48,7 +49,7 @@ class Symbols:
             raise UserError(
                 f"unknown size {unknown[0]!r}",
                 where,
-                f"sizes of the program: {', '.join(hints) or 'none'}",
+                f"sizes of the program: {', '.join(_places(program) or hints) or 'none'}",
             )
         bound = {}
         for name, hint in hints.items():
@@ -97,6 +98,29 @@ class Symbols:
             name: {"size": size, "low": self.ranges[name][0], "high": self.ranges[name][1]}
             for name, size in self.sizes.items()
         }
+
+
+def _open_axes(program) -> dict[str, str]:
+    """Return the symbol of each axis of an input that is one, by ``INPUT.AXIS``."""
+    nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    return {
+        f"{name}.{axis}": str(size)
+        for name in program.graph_signature.user_inputs
+        for axis, size in enumerate(getattr(nodes.get(name), "shape", ()))
+        if is_symbolic(size) and str(size).isidentifier()
+    }
+
+
+def _symbol(program, name: str) -> str:
+    return _open_axes(program).get(name, name)
+
+
+def _places(program) -> list[str]:
+    """Return one name for each symbol: the first axis that is it."""
+    first: dict[str, str] = {}
+    for place, symbol in _open_axes(program).items():
+        first.setdefault(symbol, place)
+    return list(first.values())
 
 
 def _collect(value: Any, hints: dict[str, int | None]) -> None:

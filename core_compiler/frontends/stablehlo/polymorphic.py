@@ -65,6 +65,12 @@ def bind(
         except NotSupported as problem:
             fix = "use real numbers: pass complex ones as two tensors"
             raise UserError(f"unsupported input {position}: {problem}", where, fix) from None
+    if unknown := [name for name in sizes if name not in bound]:
+        raise UserError(
+            f"unknown size {unknown[0]!r}",
+            where,
+            f"sizes of the inputs: {', '.join(bound) or 'none'}",
+        )
     if bound:
         _refine(module, types, where)
     return bound

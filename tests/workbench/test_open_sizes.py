@@ -1,0 +1,67 @@
+"""``--size`` of a model file: sizes that it leaves open."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from workbench.commands.cli import main
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    """The same model as .pt2 and .onnx, with an open batch of at most 64."""
+    folder = tmp_path_factory.mktemp("open")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU()).eval()
+    x, batch = torch.randn(2, 6), torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
+    torch.export.save(program, folder / "m.pt2")
+    torch.onnx.export(
+        model, (x,), folder / "m.onnx", dynamo=True, dynamic_shapes=({0: "batch"},),
+        input_names=["x"], output_names=["y"], verbose=False,
+    )  # fmt: skip
+    return folder
+
+
+def outputs(capsys, *words: str) -> str:
+    assert main(["run", *words]) == 0
+    return capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize("size", ["--shape", "--size"])
+def test_a_size_is_set_by_its_name_or_by_its_axis(files: Path, size: str, capsys) -> None:
+    assert "float32[2, 4]" in outputs(capsys, str(files / "m.pt2"))
+    assert "float32[5, 4]" in outputs(capsys, str(files / "m.pt2"), size, "input.0=5")
+    assert "float32[5, 4]" in outputs(capsys, str(files / "m.onnx"), size, "batch=5")
+    assert "float32[5, 4]" in outputs(capsys, str(files / "m.onnx"), size, "x.0=5")
+    # An import of another size is not taken from the cache.
+    assert "float32[7, 4]" in outputs(capsys, str(files / "m.onnx"), size, "batch=7")
+
+
+def test_the_peer_has_that_size_too(files: Path, capsys) -> None:
+    for name, peer in (("m.pt2", "torch"), ("m.onnx", "onnxruntime")):
+        axis = "input.0" if peer == "torch" else "x.0"
+        words = ["run", str(files / name), "--size", f"{axis}=9", "--against", peer, "--json"]
+        assert main(words) == 0
+        assert json.loads(capsys.readouterr().out)["verdict"] in ("equal", "within")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        ("m.pt2", "rows=5", "sizes of the program: input.0"),
+        ("m.pt2", "input.0=65", "= 65 is not in 1..64"),
+        ("m.pt2", "input.1=7", "unknown size 'input.1'"),
+        ("m.onnx", "rows=5", "sizes of the inputs: batch"),
+        ("m.onnx", "batch=-1", "expected a size of 0 or more"),
+        ("m.onnx", "batch=many", "expected a size of 0 or more"),
+    ],
+)
+def test_what_cannot_be_set_is_said(files: Path, name, size, message, capsys) -> None:
+    assert main(["run", str(files / name), "--size", size]) == 2
+    assert message in capsys.readouterr().err
