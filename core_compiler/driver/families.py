@@ -12,6 +12,7 @@ import numpy as np
 
 from core_compiler.driver import size_values
 from core_compiler.frontends.base import Imported
+from core_compiler.ir import Module
 from core_compiler.ops.positions import Positions
 from core_compiler.support.arrays import numbers
 from core_compiler.support.errors import UserError
@@ -83,7 +84,7 @@ class Line:
         return None
 
 
-class Model(Protocol):
+class CompiledModel(Protocol):
     """The compiled model that families are of."""
 
     def open(self, arrays: Sequence) -> Imported:
@@ -113,15 +114,38 @@ class _Ranged:
     values: Callable[[int], tuple[np.ndarray, ...]]
 
 
+#: The places of constants that follow from the size, in the import and after a pass.
+Places = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class _SizeValues:
+    """The constants of modules that follow from the size: their places, and their values."""
+
+    places: tuple[int, ...]
+    values: Callable[[int], tuple[np.ndarray, ...]]
+
+    @staticmethod
+    def of(
+        modules: Sequence[Module], sizes: Sequence[int], at: Callable[[int], Module]
+    ) -> _SizeValues:
+        """Compare modules at some sizes; ``at`` makes that of another size."""
+        places = size_values.find(modules)
+        try:
+            return _SizeValues(places, size_values.fit(modules, places, sizes))
+        except NotPolynomial:  # of other numbers
+            return _SizeValues(places, lambda t: size_values.values(at(t), places))
+
+
 class Families:
     """The families of a line; ``reason``: why there is not another; ``tried``: how often."""
 
-    def __init__(self, line: Line, model: Model, arrays: Sequence):
+    def __init__(self, line: Line, model: CompiledModel, arrays: Sequence):
         self.line, self.model, self.reason, self.tried = line, model, "", 0
         self._arrays = [numbers(a) for a in arrays]  # values that shapes may depend on
         self._found: list[_Ranged] = []
         self._imports: dict[int, Imported] = {}
-        self._members: dict[tuple[int, tuple[int, ...]], Member] = {}
+        self._members: dict[tuple[int, Places], Member] = {}
 
     def bound(self, t: int) -> Bound | None:
         """Return the program for a size, or None if it is in no family."""
@@ -172,16 +196,13 @@ class Families:
             raise NoFamily("the results whose sizes depend on data differ")
         checks = [i.positions for i in imports]
         positions = fitted(sizes, [None if c is None else c.to_json() for c in checks])
-        begun = [self._lowered(t) for t in sizes]
-        modules = [made.module for made in begun]
-        places = size_values.find(modules)
-        try:
-            values = size_values.fit(modules, places, sizes)
-        except NotPolynomial:  # of other numbers: by the passes up to here
-
-            def values(t: int) -> tuple[np.ndarray, ...]:
-                return size_values.values(self._lowered(t).module, places)
-
+        # Before any pass folds what is computed from them, and after composites became ops.
+        own = _SizeValues.of([i.module for i in imports], sizes, lambda t: self._import(t).module)
+        begun = [self._lowered(t, own.places) for t in sizes]
+        more = _SizeValues.of(
+            [made.module for made in begun], sizes, lambda t: self._lowered(t, own.places).module
+        )
+        places = own.places, more.places
         by_size = dict(zip(sizes, begun, strict=True))
         members: list[Member] = []
         for t in (sizes[0], sizes[-1], *sizes[1:-1]):
@@ -190,26 +211,40 @@ class Families:
                 need_equal_forms(members)
         family = Family(members)
         loaded = self.model.load(family.largest.program, family.largest.arrays)
-        return _Ranged(family, loaded, imports[-1].trimmed, positions, values)
+        return _Ranged(
+            family,
+            loaded,
+            imports[-1].trimmed,
+            positions,
+            lambda t: (*own.values(t), *more.values(t)),
+        )
 
-    def _lowered(self, t: int) -> Compilation:
-        """Return the compile at a size, up to the pass after which its ops are primitive."""
+    def _import(self, t: int) -> Imported:
         if not self._opens(t):
             raise NoFamily(f"the model does not permit the size {t}")
-        imported = self._imports[t]
+        return self._imports[t]
+
+    def _lowered(self, t: int, places: tuple[int, ...]) -> Compilation:
+        """Return the compile at a size, up to the pass after which its ops are primitive.
+
+        The constants at some places of its import are arguments.
+        """
+        imported = self._import(t)
         inputs = *self._resized(t), *imported.state
         made = self.model.start(imported, inputs, _FEW_CONSTANTS)
         if all(step.label != size_values.AFTER for step in made.steps):
             raise NoFamily(f"the pipeline has no pass {size_values.AFTER}")
+        given = 0, size_values.SizesAsArguments(places)
+        made.change(replace(made.options.edit, insert=(given, *made.options.edit.insert)))
         while made.stages[-1].name != size_values.AFTER:
             made.step()
         return made
 
-    def _member(self, t: int, places: tuple[int, ...], made: Compilation) -> Member:
+    def _member(self, t: int, places: Places, made: Compilation) -> Member:
         """Return the finished compile at a size, with the constants at some places given."""
         if (t, places) not in self._members:
             edit = made.options.edit
-            given = f"after:{size_values.AFTER}", size_values.SizesAsArguments(places)
+            given = f"after:{size_values.AFTER}", size_values.LoweredSizesAsArguments(places[1])
             made.change(replace(edit, insert=(*edit.insert, given)))
             made.finish()
             self._members[t, places] = Member(t, made.module, made.facts)

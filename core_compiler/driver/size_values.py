@@ -79,7 +79,7 @@ class SizesAsArguments(Pass):
     other sizes.
     """
 
-    half = "implementation"
+    half = "meaning"
     places: tuple[int, ...] = ()
 
     @override
@@ -89,3 +89,10 @@ class SizesAsArguments(Pass):
         given = tuple(body.ops[place].result for place in self.places)
         ops = tuple(op for place, op in enumerate(body.ops) if place not in chosen)
         return module.with_main(body.with_(ops=ops, arguments=(*body.arguments, *given)))
+
+
+@dataclass(frozen=True)
+class LoweredSizesAsArguments(SizesAsArguments):
+    """The same for the constants that composites have become."""
+
+    half = "implementation"
