@@ -7,7 +7,7 @@ are independent of each other. A kernel without parallel loops is one item.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from core_compiler.ir import BufferType, Function, Op, Value
@@ -65,28 +65,64 @@ def callees(function: Function) -> tuple[str, ...]:
 
 def work_items(function: Function, sizes: Sequence[int]) -> int:
     """Return the number of work items of a launch with these index arguments (at least 0)."""
-    nest = parallel_nest(function)
-    if not nest:
-        return 1
-    env = _evaluate_indices(function, sizes)
-    total = 1
-    for loop in nest:
-        lower, upper, step = (env[v] for v in For.of(loop).bounds)
-        total *= max(0, -(-(upper - lower) // step))
-    return total
+    return LaunchNeeds(function).work_items(sizes)
 
 
 def scratch_bytes(
     function: Function, sizes: Sequence[int], functions: Mapping[str, Function] | None = None
 ) -> int:
     """Return the scratch bytes of each thread, including those of invoked kernels."""
-    env = _evaluate_indices(function, sizes)
-    total = sum(_allocated_bytes(op, env) for op in scratch_allocations(function))
-    deepest = 0
-    for op in function.body.walk():
-        if op.kind == "kernel.invoke" and functions:
-            deepest = max(deepest, _static_scratch(functions[Invoke.of(op).callee], functions))
-    return total + deepest
+    return LaunchNeeds(function, functions).scratch_bytes(sizes)
+
+
+class LaunchNeeds:
+    """What launches of a kernel need, for many sizes."""
+
+    def __init__(self, function: Function, functions: Mapping[str, Function] | None = None):
+        self._arguments = index_arguments(function)
+        self._nest = parallel_nest(function)
+        self._scratch = scratch_allocations(function)
+        invoked = [] if functions is None else [functions[name] for name in callees(function)]
+        self._deepest = max((_static_scratch(each, functions) for each in invoked), default=0)
+        #: The index ops outside of loops, also inside the parallel nest: result, meaning, operands.
+        self._steps: list[tuple[Value, Callable[..., int], tuple[Value, ...]]] = []
+        self._constants: dict[Value, int] = {}
+        known = set(self._arguments)
+        for block in (function.body, *(loop.regions[0] for loop in self._nest)):
+            for op in block.ops:
+                evaluate = definition(op).on_indices
+                if op.kind == "kernel.constant" and op.result.type is INDEX:
+                    self._constants[op.result] = Constant.of(op).index
+                elif evaluate is not None and known.issuperset(op.operands):
+                    self._steps.append((op.result, evaluate, op.operands))
+                else:
+                    continue
+                known.add(op.result)
+        self._last: tuple[tuple[int, ...], dict[Value, int]] | None = None
+
+    def _indices(self, sizes: Sequence[int]) -> dict[Value, int]:
+        """Return the values of those ops."""
+        key = tuple(map(int, sizes))
+        if self._last is None or self._last[0] != key:
+            env = dict(zip(self._arguments, key, strict=True)) | self._constants
+            for result, evaluate, operands in self._steps:
+                env[result] = evaluate(*(env[v] for v in operands))
+            self._last = key, env
+        return self._last[1]
+
+    def work_items(self, sizes: Sequence[int]) -> int:
+        total = 1
+        for loop in self._nest:
+            env = self._indices(sizes)
+            lower, upper, step = (env[v] for v in For.of(loop).bounds)
+            total *= max(0, -(-(upper - lower) // step))
+        return total
+
+    def scratch_bytes(self, sizes: Sequence[int]) -> int:
+        if not self._scratch:
+            return self._deepest
+        env = self._indices(sizes)
+        return sum(_allocated_bytes(op, env) for op in self._scratch) + self._deepest
 
 
 def _static_scratch(function: Function, functions) -> int:
@@ -118,17 +154,3 @@ def _allocated_bytes(op: Op, env: Mapping[Value, int]) -> int:
     kind = op.result.type
     elements = prod(env[next(sizes)] if isinstance(d, str) else d for d in kind.shape)
     return -(-max(elements, 0) * kind.dtype.bytes // ALIGN) * ALIGN
-
-
-def _evaluate_indices(function: Function, sizes: Sequence[int]) -> dict[Value, int]:
-    """Return the index values that do not depend on a loop, also inside the parallel nest."""
-    env: dict[Value, int] = dict(zip(index_arguments(function), map(int, sizes), strict=True))
-    blocks = [function.body, *(loop.regions[0] for loop in parallel_nest(function))]
-    for block in blocks:
-        for op in block.ops:
-            evaluate = definition(op).on_indices
-            if op.kind == "kernel.constant" and op.result.type is INDEX:
-                env[op.result] = Constant.of(op).index
-            elif evaluate is not None and all(v in env for v in op.operands):
-                env[op.result] = evaluate(*(env[v] for v in op.operands))
-    return env

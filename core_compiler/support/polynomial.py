@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 from typing import Any
 
 
@@ -15,13 +16,12 @@ class NotPolynomial(Exception):
 
 @dataclass(frozen=True)
 class Polynomial:
-    """``a + b (t - t0) + c (t - t0) (t - t1)``."""
+    """``(a + b t + c t**2) / divisor``, in whole numbers."""
 
-    t0: int
-    t1: int
-    a: Fraction
-    b: Fraction
-    c: Fraction
+    a: int
+    b: int
+    c: int
+    divisor: int
 
     @staticmethod
     def through(sizes: Sequence[int], values: Sequence[int]) -> Polynomial:
@@ -30,28 +30,30 @@ class Polynomial:
         Raise NotPolynomial if the others are not on it.
         """
         (t0, t1, t2), (v0, v1, v2) = sizes[:3], values[:3]
-        b = Fraction(v1 - v0, t1 - t0)
-        c = (Fraction(v2 - v1, t2 - t1) - b) / (t2 - t0)
-        made = Polynomial(t0, t1, Fraction(v0), b, c)
+        slope = Fraction(v1 - v0, t1 - t0)  # Newton's divided differences
+        c = (Fraction(v2 - v1, t2 - t1) - slope) / (t2 - t0)
+        b = slope - c * (t0 + t1)
+        a = v0 - b * t0 - c * t0 * t0
+        divisor = lcm(a.denominator, b.denominator, c.denominator)
+        made = Polynomial(int(a * divisor), int(b * divisor), int(c * divisor), divisor)
         for size, value in zip(sizes[3:], values[3:], strict=True):
-            if made._exact(size) != value:
+            if made._scaled(size) != value * divisor:
                 raise NotPolynomial(f"{value} at size {size} is not on the curve of {values[:3]}")
         return made
 
-    def _exact(self, size: int) -> Fraction:
-        return self.a + (size - self.t0) * (self.b + (size - self.t1) * self.c)
+    def _scaled(self, size: int) -> int:
+        return self.a + size * (self.b + size * self.c)
 
     def at(self, size: int) -> int:
         """Return the value; NotPolynomial if it is not an integer."""
-        found = self._exact(size)
-        if found.denominator != 1:
-            raise NotPolynomial(f"{found} at size {size} is not an integer")
-        return int(found)
+        found, rest = divmod(self._scaled(size), self.divisor)
+        if rest:
+            raise NotPolynomial(f"the value at size {size} is not an integer")
+        return found
 
-    @property
-    def never_falls(self) -> bool:
-        """Return whether it does not fall from ``t0`` on, at integers."""
-        return self.b >= 0 and self.c >= 0
+    def never_falls(self, low: int) -> bool:
+        """Return whether it does not fall from ``low`` to ``low + 1``, nor after that."""
+        return self.c >= 0 and self._scaled(low + 1) >= self._scaled(low)
 
 
 def fitted(sizes: Sequence[int], values: Sequence[Any]) -> Callable[[int], Any]:

@@ -31,7 +31,7 @@ from core_compiler.ir.target import LAUNCH
 from core_compiler.ir.target import Launch as LaunchOp
 from core_compiler.runtime.program import Launch, Program, Ref
 from core_compiler.support.polynomial import NotPolynomial, Polynomial
-from core_compiler.targets.link import COPY, LaunchNeeds, copy_items
+from core_compiler.targets.link import COPY, ModuleNeeds, copy_items
 
 
 class NoFamily(Exception):
@@ -148,7 +148,7 @@ class Family:
         except NotPolynomial as error:
             raise NoFamily(str(error)) from None
         last = self.largest
-        self._needs = LaunchNeeds(
+        self._needs = ModuleNeeds(
             last.module, last.facts["schedules"], last.program.facts["threads"]
         )
         self._counts = [len(n) for n in last.launch_sizes()]
@@ -159,7 +159,7 @@ class Family:
             for numbers in (Member.argument_numbers, Member.launch_numbers, Member.loop_numbers)
         )
         for values in zip(*(m.buffer_sizes() for m in members), strict=True):
-            if len(set(values)) > 1 and not Polynomial.through(sizes, values).never_falls:
+            if len(set(values)) > 1 and not Polynomial.through(sizes, values).never_falls(self.low):
                 raise NoFamily("a buffer shrinks as the size grows")
 
     def __contains__(self, size: int) -> bool:
@@ -236,5 +236,13 @@ def _varying(
 def _at(
     varying: Sequence[tuple[int, Sequence[int | Polynomial]]], size: int
 ) -> Iterator[tuple[int, list[int]]]:
+    known: dict[Polynomial, int] = {}  # many numbers are the same one
     for place, numbers in varying:
-        yield place, [n if isinstance(n, int) else n.at(size) for n in numbers]
+        found = []
+        for number in numbers:
+            if isinstance(number, Polynomial):
+                if number not in known:
+                    known[number] = number.at(size)
+                number = known[number]
+            found.append(number)
+        yield place, found

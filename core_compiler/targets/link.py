@@ -14,7 +14,7 @@ from core_compiler.ir.target import Constant as ConstantOp
 from core_compiler.ir.target import Launch as LaunchOp
 from core_compiler.ir.target import Loop as LoopOp
 from core_compiler.ir.weights import array_digest
-from core_compiler.kernel_ir.abi import callees, scratch_bytes, work_items
+from core_compiler.kernel_ir.abi import LaunchNeeds, callees
 from core_compiler.passes.outline_kernels import is_exchange
 from core_compiler.runtime.driver import COPY_CHUNK
 from core_compiler.runtime.program import (
@@ -34,12 +34,13 @@ from core_compiler.support.errors import InternalError
 COPY = "cw_copy"
 
 
-class LaunchNeeds:
+class ModuleNeeds:
     """What the kernels of a module need for a launch of given sizes; each is computed once."""
 
     def __init__(self, module: Module, schedules: Mapping[str, Any], threads: int):
         self.functions = {**module.functions, **{n: s.function for n, s in schedules.items()}}
         self.schedules, self.threads = schedules, threads
+        self._kernels: dict[str, tuple[LaunchNeeds, tuple[str, ...]]] = {}
         self._known: dict[tuple, tuple[int, int, tuple[str, ...]]] = {}
 
     def indices(self, kernel: str, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -51,9 +52,11 @@ class LaunchNeeds:
         """Return the work items, the scratch bytes of a thread, and the kernels it invokes."""
         found = self._known.get((kernel, *indices))
         if found is None:
-            function = self.functions[kernel]
-            scratch = scratch_bytes(function, indices, self.functions)
-            found = work_items(function, indices), scratch, callees(function)
+            if kernel not in self._kernels:
+                function = self.functions[kernel]
+                self._kernels[kernel] = LaunchNeeds(function, self.functions), callees(function)
+            needs, invoked = self._kernels[kernel]
+            found = needs.work_items(indices), needs.scratch_bytes(indices), invoked
             self._known[kernel, *indices] = found
         return found
 
@@ -88,7 +91,7 @@ class Linker:
 
     def link(self, threads: int) -> Program:
         """Return the program, its launches cut into work items for ``threads``."""
-        self.needs = LaunchNeeds(self.module, self.schedules, threads)
+        self.needs = ModuleNeeds(self.module, self.schedules, threads)
         body = self.module.main.body
         for op in body.ops:
             getattr(self, "_" + op.kind.split(".")[1])(op)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from typing_extensions import override
@@ -34,6 +35,7 @@ from core_compiler.scheduling.transforms.edit import (
     expect,
     expression,
     find_loop,
+    loops,
     producers,
     without_dead,
 )
@@ -128,8 +130,14 @@ def extents(kernel: Function, product: Product, sizes: Sequence[int]) -> tuple[i
 def extent(kernel: Function, names: Sequence[str], sizes: Sequence[int]) -> int:
     """Return the trip count of the loops ``names`` together at these sizes."""
     values = dict(zip(index_arguments(kernel), sizes, strict=True))
-    defs = producers(kernel)
-    return prod(evaluated(For.of(find_loop(kernel, n)).upper, values, defs) or 1 for n in names)
+    defs, uppers = _loop_ends(kernel)
+    return prod(evaluated(uppers[name], values, defs) or 1 for name in names)
+
+
+@lru_cache(maxsize=256)
+def _loop_ends(kernel: Function) -> tuple[Mapping[Value, Op], Mapping[str, Value]]:
+    """Return the ops that define values, and the end of each loop by its name."""
+    return producers(kernel), {For(op).name: For(op).upper for op in loops(kernel)}
 
 
 def evaluated(value: Value, values: Mapping[Value, int], defs: Mapping[Value, Op]) -> int | None:
