@@ -103,8 +103,14 @@ class CpuExecutable(Executable):
         memory.require(needed, f"program {program.name}")
         self._code = device.kernels.load(program.kernels)
         self._team = team(useful_threads(program, device.threads))
-        self._lock = threading.Lock()
-        self._arena = device.allocate(program.arena_bytes, "arena")
+        self._lock: threading.Lock
+        self._arena: Buffer
+        if shared is not None and shared._arena.size >= program.arena_bytes:
+            # One of the two runs at a time, in memory whose pages exist already.
+            self._lock, self._arena = shared._lock, shared._arena
+        else:
+            self._lock = threading.Lock()
+            self._arena = device.allocate(program.arena_bytes, "arena")
         flags = [x.flag for x in program.loops if x.flag is not None]
         read = (*flags, *(x.source for x in program.exchanges))
         refs = (*(r for launch in program.launches for r in launch.buffers), *read)
@@ -128,7 +134,9 @@ class CpuExecutable(Executable):
         self._raw = [array if i in used else None for i, array in enumerate(raw)]
         self._read: dict[int, Any]
         self._read = {r.index: self._raw[r.index] for r in read if r.space == "constant"}
-        self._launches = self._bind(program.launches, self._raw, self._team.threads)
+        self._launches: _Bound
+        scratch = None if shared is None or shared._lock is not self._lock else shared._launches
+        self._launches = self._bind(program.launches, self._raw, self._team.threads, scratch)
 
     def packs_as(self, program: Program) -> bool:
         """Return whether a program has the constants of this one, packed in the same way."""
@@ -296,14 +304,22 @@ class CpuExecutable(Executable):
                 inputs[argument.alias] = output
         return outputs, (*inputs, *outputs)
 
-    def _bind(self, launches: Sequence[Launch], constants: list, threads: int) -> _Bound:
+    def _bind(
+        self,
+        launches: Sequence[Launch],
+        constants: list,
+        threads: int,
+        like: _Bound | None = None,
+    ) -> _Bound:
         addresses = {
             "arena": [self._arena.address],
             "constant": [None if c is None else c.ctypes.data for c in constants],
             "packed": [p.address for p in self._packed],
         }
         memory = partial(self.device.allocate, what="scratch memory")
-        return _Bound(self.program, launches, self._code, addresses, memory, constants, threads)
+        return _Bound(
+            self.program, launches, self._code, addresses, memory, constants, threads, like
+        )
 
 
 #: Work that one thread does in the time that it takes to wake another: flops and bytes a second
@@ -326,7 +342,9 @@ REPEATED = 4096
 class _Bound:
     """Launch records and argument blocks in memory; addresses of inputs and outputs change."""
 
-    def __init__(self, program, launches, code, addresses, allocate, keep, threads: int):
+    def __init__(
+        self, program, launches, code, addresses, allocate, keep, threads: int, like: _Bound | None
+    ):
         self._keep = keep
         words = [len(n.buffers) + len(n.indices) + len(n.callees) for n in launches]
         starts = np.concatenate(([0], np.cumsum(words))).astype(np.int64)
@@ -346,7 +364,11 @@ class _Bound:
         self._records = self._make_records(launches, code, starts, threads)
         self._repeated: dict[tuple[int, int], np.ndarray] = {}
         self._stride = scratch_stride(launches)
-        self._scratch = allocate(self._stride * threads)
+        self._scratch: Buffer
+        if like is not None and like._scratch.size >= self._stride * threads:
+            self._scratch = like._scratch
+        else:
+            self._scratch = allocate(self._stride * threads)
 
     def _make_records(self, launches, code, starts, threads) -> np.ndarray:
         records = np.zeros((len(launches), len(RECORD)), np.int64)
