@@ -130,6 +130,7 @@ class Compilation:
     state: list[np.ndarray] = field(default_factory=list)
     #: The programs for inputs of other sizes; None: they are refused.
     other_sizes: OtherSizes | None = None
+    _own_bound: Bound | None = None
     _checks: StageChecks | None = None
     _position: int = 0
 
@@ -214,6 +215,7 @@ class Compilation:
         self.written = old.written
         self.leaves = old.leaves
         self.trim = old.trim if self.level == "tensor" else self._trim_results
+        self._own_bound = None
         if old.other_sizes is not None:
             self.other_sizes = old.other_sizes.of(self)
         if old.state:
@@ -309,18 +311,22 @@ class Compilation:
     def _with_state(self, arrays: Sequence) -> tuple[np.ndarray, ...]:
         """Return main's arguments: a caller's inputs, then the model's state."""
         given = tuple(self.leaves(arrays))
-        complete = len(given) == len(self.stages[0].module.main.arguments)
-        return given if complete else (*given, *self.state)
+        if not self.state or len(given) == len(self.stages[0].module.main.arguments):
+            return given
+        return (*given, *self.state)
 
     def _bound_to(self, arrays: Sequence, given: Sequence[np.ndarray]) -> Bound:
         """Return the program for the sizes of the inputs."""
-        executable = self.executable
+        own = self._own_bound
+        if own is None or own.executable is not self.facts.get("executable"):
+            graph = self.facts.get(IMPORTED)
+            checks = self.positions if graph is None else graph.positions
+            own = self._own_bound = Bound(self.executable, self.trim, checks)
         if self.other_sizes is not None:
-            shapes = [getattr(a, "shape", None) for a in given]
-            if any(a.shape != s for a, s in zip(executable.program.inputs, shapes, strict=False)):
-                return self.other_sizes.bind(arrays, given)
-        graph = self.facts.get(IMPORTED)
-        return Bound(executable, self.trim, self.positions if graph is None else graph.positions)
+            for argument, array in zip(own.executable.program.inputs, given, strict=False):
+                if argument.shape != getattr(array, "shape", None):
+                    return self.other_sizes.bind(arrays, given)
+        return own
 
     def bind_import(self, imported: Imported) -> None:
         """Take over the names, state and results of ``imported`` (before a pass runs)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -25,9 +25,17 @@ from core_compiler.runtime.device import (
 from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits, doubt, limits
-from core_compiler.runtime.program import Exchange, Launch, Program, Ref, scratch_stride
+from core_compiler.runtime.program import (
+    Argument,
+    Exchange,
+    Launch,
+    Program,
+    Ref,
+    scratch_stride,
+)
 from core_compiler.runtime.samples import Iterations, Samples
-from core_compiler.runtime.team import aligned, default_threads, team
+from core_compiler.runtime.team import Call, aligned, default_threads, team
+from core_compiler.support.arrays import data_address
 from core_compiler.support.errors import InternalError, UserError
 
 
@@ -101,6 +109,9 @@ class CpuExecutable(Executable):
         shared = like if isinstance(like, CpuExecutable) and like.packs_as(program) else None
         needed = program.memory_bytes(device.threads, constants=shared is None)
         memory.require(needed, f"program {program.name}")
+        self._forms = [(a.numpy, a.shape) for a in program.inputs]
+        self._new = [_NewArray(a) for a in program.outputs]
+        self._aliases = [(i, a.alias) for i, a in enumerate(program.outputs) if a.alias >= 0]
         self._code = device.kernels.load(program.kernels)
         self._team = team(useful_threads(program, device.threads))
         self._lock: threading.Lock
@@ -291,18 +302,34 @@ class CpuExecutable(Executable):
         return _bytes_of(buffers[_external(self.program, ref)])[ref.offset :]
 
     def _prepare(self, arrays, out: Mapping[int, np.ndarray] = MappingProxyType({})):
-        inputs = check_inputs(self.program, arrays)
+        inputs = self._checked(arrays)
         outputs = tuple(
-            out[i] if i in out and _can_hold_output(out[i], argument) else _new(argument)
-            for i, argument in enumerate(self.program.outputs)
+            out[i] if i in out and _can_hold_output(out[i], argument) else new.array()
+            for i, (argument, new) in enumerate(zip(self.program.outputs, self._new, strict=True))
         )
-        for argument, output in zip(self.program.outputs, outputs, strict=True):
-            if argument.alias >= 0:
-                taken = inputs[argument.alias]
-                if taken.ctypes.data != output.ctypes.data:
-                    output[...] = taken.reshape(output.shape)
-                inputs[argument.alias] = output
+        for taken, output in self._aliased(inputs, outputs):
+            if taken.ctypes.data != output.ctypes.data:
+                output[...] = taken.reshape(output.shape)
         return outputs, (*inputs, *outputs)
+
+    def _checked(self, arrays: Sequence) -> list[np.ndarray]:
+        """Return the inputs as row-major arrays of their dtypes and shapes; see check_inputs."""
+        if len(arrays) == len(self._forms):
+            for array, (dtype, shape) in zip(arrays, self._forms, strict=True):
+                if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
+                    break
+                flags = array.flags
+                if not (flags.c_contiguous and flags.aligned):
+                    break
+            else:
+                return list(arrays)
+        return check_inputs(self.program, arrays)
+
+    def _aliased(self, inputs, outputs) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Put outputs in place of the inputs whose memory they reuse; yield what they replace."""
+        for index, alias in self._aliases:
+            taken, inputs[alias] = inputs[alias], outputs[index]
+            yield taken, outputs[index]
 
     def _bind(
         self,
@@ -335,6 +362,8 @@ def useful_threads(program: Program, threads: int) -> int:
     return 1 if least < _WAKING else threads
 
 
+#: Maximum number of parts of a program whose calls are kept.
+PREPARED = 64
 #: Maximum number of launches of a loop that one native call runs.
 REPEATED = 4096
 
@@ -359,8 +388,8 @@ class _Bound:
             end = int(start) + len(launch.buffers)
             values = (*launch.indices, *(code[name] for name in launch.callees))
             self._arguments[end : end + len(values)] = values
-        table = np.array(patches, np.int64).reshape(-1, 3)
-        self._words, self._which, self._offsets = (np.ascontiguousarray(c) for c in table.T)
+        self._patches, self._memory = patches, self._arguments.data
+        self._prepared: dict[tuple[int, int], Call] = {}
         self._records = self._make_records(launches, code, starts, threads)
         self._repeated: dict[tuple[int, int], np.ndarray] = {}
         self._stride = scratch_stride(launches)
@@ -385,19 +414,26 @@ class _Bound:
 
     def set_addresses(self, buffers: Sequence[np.ndarray]) -> None:
         """Set the addresses of the inputs and outputs of the next run."""
-        if len(self._words):
-            bases = np.array([b.ctypes.data for b in buffers], np.int64)
-            self._arguments[self._words] = bases[self._which] + self._offsets
+        bases = [data_address(buffer) for buffer in buffers]
+        words = self._memory
+        for word, which, offset in self._patches:
+            words[word] = bases[which] + offset
 
     def run(self, team, start: int, end: int, times: np.ndarray | None = None) -> None:
         """Run the launches from ``start`` up to ``end``; ``times`` has a row for every launch."""
-        team.run(
+        if times is None and (prepared := self._prepared.get((start, end))) is not None:
+            team.call(prepared)
+            return
+        call = team.prepare(
             self._records[start:].ctypes.data,
             end - start,
             self._scratch.address,
             self._stride,
             0 if times is None else times[start:].ctypes.data,
         )
+        if times is None and len(self._prepared) < PREPARED:
+            self._prepared[start, end] = call
+        team.call(call)
 
     def repeat(self, team, start: int, end: int, trips: int) -> None:
         """Run the launches from ``start`` up to ``end``, ``trips`` times.
@@ -451,8 +487,15 @@ def _can_hold_output(array: np.ndarray, argument) -> bool:
     )
 
 
-def _new(argument) -> np.ndarray:
-    return aligned(argument.bytes).view(argument.numpy).reshape(argument.shape)
+class _NewArray:
+    """Makes arrays of an output's shape and dtype whose memory begins at a cache line."""
+
+    def __init__(self, argument: Argument):
+        self.size, self.shape, self.dtype = argument.bytes + 64, argument.shape, argument.numpy
+
+    def array(self) -> np.ndarray:
+        raw = np.empty(self.size, np.uint8)
+        return np.ndarray(self.shape, self.dtype, raw, -data_address(raw) & 63)
 
 
 def _constant(constants: Mapping[str, np.ndarray], constant) -> np.ndarray:

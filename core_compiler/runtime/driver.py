@@ -10,8 +10,8 @@ unclaimed slices, and continues when all slices are *done*: a preempted thread d
 unless it stopped inside a slice, and one that wakes up late finds its work done.  The assignment of
 slices to threads changes no bits (numerics contract).
 
-Threads are POSIX threads.  Between runs they spin for a few microseconds, then sleep on a condition
-variable: an idle team costs nothing.
+Threads are POSIX threads.  Between runs they spin for a moment, for the next call of a loop, then
+sleep on a condition variable: an idle team costs nothing.
 
 Floating point: the *calling* thread's control register (MXCSR, FPCR) is checked at entry, and a run
 is rejected if it flushes subnormals or does not round to nearest even (numerics contract); it is
@@ -32,6 +32,9 @@ RECORD = ("kernel", "arguments", "work_items", "max_threads", "wait")
 #: Status codes of ``cw_run``.
 OK, FLUSH_TO_ZERO, ROUNDING = 0, 1, 2
 
+#: How long a thread waits for the next run before it sleeps.  To wake it takes 30 us.
+IDLE_NANOSECONDS = 100_000
+
 #: Bytes of a team's shared block, and the offsets of the fields that the host sets.
 TEAM_BYTES = 512
 
@@ -44,6 +47,7 @@ COPY_CHUNK = 1 << 16
 # Claims of a launch (``claims stride`` bytes): 0 slices done, 64 on: one i64 a slice, 1 if claimed.
 _DRIVER = Template("""
 declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_trylock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
@@ -215,17 +219,35 @@ entry:
   br label %idle
 idle:
   %served = phi i64 [ 0, %entry ], [ %generation, %serve ], [ %generation, %late ]
+  %since = call i64 @now()
   br label %spin
 spin:
-  %spins = phi i64 [ 0, %idle ], [ %spins.next, %spin.on ]
+  %spins = phi i64 [ 0, %idle ], [ %spins.next, %spin.on ], [ %spins.next, %clock ]
   %peek = load atomic i64, ptr %team acquire, align 8
   %fresh = icmp ne i64 %peek, %served
-  br i1 %fresh, label %sleep, label %spin.on
+  br i1 %fresh, label %reach, label %spin.on
 spin.on:
   $pause
   %spins.next = add i64 %spins, 1
-  %tired = icmp ugt i64 %spins.next, $idle_spins
+  %low = and i64 %spins.next, 63
+  %looks = icmp eq i64 %low, 0
+  br i1 %looks, label %clock, label %spin
+clock:
+  %time = call i64 @now()
+  %spent = sub i64 %time, %since
+  %tired = icmp ugt i64 %spent, $idle_nanoseconds
   br i1 %tired, label %sleep, label %spin
+; The caller still has the mutex, for a moment: to sleep on it would cost more than the wait.
+reach:
+  %tries = phi i64 [ 0, %spin ], [ %tries.next, %reach.on ]
+  %busy = call i32 @pthread_mutex_trylock(ptr %mutex)
+  %got = icmp eq i32 %busy, 0
+  br i1 %got, label %check, label %reach.on
+reach.on:
+  $pause
+  %tries.next = add i64 %tries, 1
+  %enough = icmp ugt i64 %tries.next, $wait_spins
+  br i1 %enough, label %sleep, label %reach
 sleep:
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
   br label %check
@@ -325,6 +347,30 @@ summon:
   %unlocked.again = call i32 @pthread_mutex_unlock(ptr %mutex)
   call void @wait(ptr %inside.p, i64 0)
   ret i64 0
+}
+
+; The same with its arguments in memory, one after another: one argument costs the host less.
+define i64 @cw_call(ptr %arguments) {
+  %program.p = getelementptr i64, ptr %arguments, i64 1
+  %count.p = getelementptr i64, ptr %arguments, i64 2
+  %threads.p = getelementptr i64, ptr %arguments, i64 3
+  %scratch.p = getelementptr i64, ptr %arguments, i64 4
+  %stride.p = getelementptr i64, ptr %arguments, i64 5
+  %times.p = getelementptr i64, ptr %arguments, i64 6
+  %claims.p = getelementptr i64, ptr %arguments, i64 7
+  %claims.stride.p = getelementptr i64, ptr %arguments, i64 8
+  %team = load ptr, ptr %arguments
+  %program = load ptr, ptr %program.p
+  %count = load i64, ptr %count.p
+  %threads = load i64, ptr %threads.p
+  %scratch = load i64, ptr %scratch.p
+  %stride = load i64, ptr %stride.p
+  %times = load ptr, ptr %times.p
+  %claims = load ptr, ptr %claims.p
+  %claims.stride = load i64, ptr %claims.stride.p
+  %status = call i64 @cw_run(ptr %team, ptr %program, i64 %count, i64 %threads, i64 %scratch,
+                             i64 %stride, ptr %times, ptr %claims, i64 %claims.stride)
+  ret i64 %status
 }
 
 ; Tell the team's threads to leave.
@@ -457,6 +503,6 @@ def source(machine: str | None = None) -> str:
         MACHINES[machine],
         clock=int(time.CLOCK_MONOTONIC),
         wait_spins=200,  # some 10 us on Intel, 3 on AMD; then the thread yields
-        idle_spins=200,
+        idle_nanoseconds=IDLE_NANOSECONDS,
         chunk=COPY_CHUNK,
     )

@@ -24,6 +24,7 @@ ALLOWED = ("memcpy", "memmove", "memset", "memcmp", "bcmp")
 DRIVER_ALLOWED = (
     *ALLOWED,
     "pthread_mutex_lock",
+    "pthread_mutex_trylock",
     "pthread_mutex_unlock",
     "pthread_cond_wait",
     "pthread_cond_broadcast",

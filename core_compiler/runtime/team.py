@@ -20,7 +20,7 @@ from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: Built-in kernels by symbol: arguments (to, from, bytes), (to, bytes), none.
 BUILTINS = ("cw_copy", "cw_zero", "cw_nothing")
-_SYMBOLS = ("cw_run", "cw_worker", "cw_stop", "cw_set_state", *BUILTINS)
+_SYMBOLS = ("cw_call", "cw_worker", "cw_stop", "cw_set_state", *BUILTINS)
 
 _REFUSALS = {
     driver.FLUSH_TO_ZERO: "this thread flushes subnormal numbers to zero",
@@ -43,21 +43,17 @@ def native() -> loader.LoadedCode:
     return loader.load_object(data, _SYMBOLS, where="driver", allowed=loader.DRIVER_ALLOWED)
 
 
-@functools.cache
-def _run_function():
-    return native().function(
-        "cw_run",
-        c_int64,
-        c_void_p,
-        c_void_p,
-        c_int64,
-        c_int64,
-        c_int64,
-        c_int64,
-        c_void_p,
-        c_void_p,
-        c_int64,
-    )
+class Call:
+    """The arguments of a run in memory, for calls of ``cw_call``."""
+
+    def __init__(self, words: np.ndarray):
+        self._words = words
+        self.words = words.data
+        self.address, self.count = words.ctypes.data, int(words[2])
+
+
+#: The place of the claims' address among the arguments.
+_CLAIMS = 7
 
 
 class Team:
@@ -73,6 +69,8 @@ class Team:
         self._block = aligned(driver.TEAM_BYTES)
         self._claims_stride = driver.claims_bytes(threads)
         self._claims = aligned(0)
+        self._claims_address = 0
+        self._entry = native().function("cw_call", c_int64, c_void_p)
         self._block[:] = 0  # an all-zero mutex and condition are initialised ones
         if threads > 1:
             self._start(native()["cw_worker"])
@@ -85,25 +83,25 @@ class Team:
 
         Raises UserError if this thread's floating-point state violates the numerics contract.
         """
-        block = self._block.ctypes.data
+        self.call(self.prepare(program, count, scratch, stride, times))
+
+    def prepare(self, program: int, count: int, scratch: int, stride: int, times: int = 0) -> Call:
+        """Return the arguments of :meth:`run` for calls of :meth:`call`, one at a time."""
+        words = (self._block.ctypes.data, program, count, self.threads, scratch, stride, times, 0)
+        return Call(np.array([*words, self._claims_stride], np.int64))
+
+    def call(self, prepared: Call) -> None:
+        """Do a prepared run, as :meth:`run`."""
         if self.threads == 1:
-            status = _run_function()(block, program, count, 1, scratch, stride, times, 0, 0)
+            status = self._entry(prepared.address)
         else:
             with self._lock:
-                need = count * self._claims_stride
+                need = prepared.count * self._claims_stride
                 if self._claims.size < need:
                     self._claims = aligned(2 * need)
-                status = _run_function()(
-                    block,
-                    program,
-                    count,
-                    self.threads,
-                    scratch,
-                    stride,
-                    times,
-                    self._claims.ctypes.data,
-                    self._claims_stride,
-                )
+                    self._claims_address = self._claims.ctypes.data
+                prepared.words[_CLAIMS] = self._claims_address
+                status = self._entry(prepared.address)
         if status != driver.OK:
             raise UserError(
                 _REFUSALS[status],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,27 @@ def widened(array: np.ndarray) -> np.ndarray:
         return array
     with np.errstate(invalid="ignore"):  # a signalling NaN
         return array.astype(np.float64)
+
+
+def _address_by_layout(array: np.ndarray) -> int:
+    return ctypes.c_void_p.from_address(id(array) + _DATA).value or 0
+
+
+def _address_by_numpy(array: np.ndarray) -> int:
+    return array.ctypes.data
+
+
+#: Where CPython's array objects have the address of their data, after the object's header.
+_DATA = object.__basicsize__
+_PROBE = np.zeros(4, np.uint8)[1:]
+#: Return the address of an array's data. NumPy's own way takes 0.8 us, of a call that takes 5; the
+#: place in the object is part of NumPy's binary interface, and is looked up here once.
+data_address = (
+    _address_by_layout
+    if _address_by_layout(_PROBE) == _address_by_numpy(_PROBE)
+    and _address_by_layout(_PROBE[1:]) == _address_by_numpy(_PROBE[1:])
+    else _address_by_numpy
+)
 
 
 def strided(flat: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
