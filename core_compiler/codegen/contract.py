@@ -131,11 +131,16 @@ class Contract:
     """The contract's functions for one target.
 
     ``leaves`` maps each primitive to its argument types, result type, dtype and emitter, like
-    ``kernels.primitives.LEAF_TABLE``.
+    ``kernels.primitives.LEAF_TABLE``. ``replacements`` returns functions that this target computes
+    in another way, with the same bits, given all functions by name.
     """
 
-    def __init__(self, leaves: Mapping[str, tuple]):
-        self._leaves = leaves
+    def __init__(
+        self,
+        leaves: Mapping[str, tuple],
+        replacements: Callable[[Mapping[str, Callable]], Mapping[str, Callable]] = lambda names: {},
+    ):
+        self._leaves, self._replacements = leaves, replacements
 
     @functools.cached_property
     def functions(self) -> dict[str, Callable]:
@@ -143,7 +148,8 @@ class Contract:
         names: dict[str, Callable] = {name: _leaf(row) for name, row in self._leaves.items()}
         names |= {name: _literal(name) for name in NUMBERS} | {"boolean": _literal("bool")}
         names |= composed_primitives(lambda f: f, names)
-        return {**names, **functions.instantiate_functions(lambda f: f, names)}
+        names |= functions.instantiate_functions(lambda f: f, names)
+        return {**names, **self._replacements(names)}
 
     def arity(self, name: str) -> int:
         function = self.functions[name]

@@ -61,26 +61,30 @@ def encode(x, saturate):
     largest finite one; otherwise the format's overflow code.
     """
     b = bits_f32(x)
+    if BIAS == 127:
+        # The exponents of f32: a carry out of rounding goes to the exponent, at most to infinity.
+        odd = and_i32(shr_i32(b, i32(23 - MANTISSA)), i32(1))
+        rounded = add_i32(b, add_i32(odd, i32((1 << (22 - MANTISSA)) - 1)))
+        code = and_i32(shr_i32(rounded, i32(23 - MANTISSA)), i32((1 << WIDTH) - 1))
+        infinite = eq_i32(and_i32(code, i32((1 << (WIDTH - 1)) - 1)), i32(OVERFLOW))
+        largest = or_i32(and_i32(code, i32(1 << (WIDTH - 1))), i32(MAXIMUM))
+        code = select_i32(infinite & saturate, largest, code)
+        return select_i32(x != x, i32(NAN), code)
     magnitude = and_i32(b, i32(0x7FFFFFFF))
     sign = and_i32(shr_i32(b, i32(31)), i32(1))
     field = shr_i32(magnitude, i32(23))
-    if BIAS == 127:  # the exponents of f32: rounding never changes the number of kept bits
-        odd = and_i32(shr_i32(magnitude, i32(23 - MANTISSA)), i32(1))
-        half_less_one = i32((1 << (22 - MANTISSA)) - 1)
-        code = shr_i32(add_i32(add_i32(magnitude, half_less_one), odd), i32(23 - MANTISSA))
-    else:
-        exponent = maximum_i32(field, i32(1))
-        implicit = select_i32(eq_i32(field, i32(0)), i32(0), i32(0x800000))
-        significand = or_i32(and_i32(magnitude, i32(0x7FFFFF)), implicit)
-        # Position of the significand's last kept bit: lower below the format's smallest exponent.
-        above = sub_i32(exponent, i32(SMALLEST_EXPONENT))
-        depth = minimum_i32(sub_i32(i32(0), minimum_i32(above, i32(0))), i32(25))
-        drop = minimum_i32(add_i32(i32(23 - MANTISSA), depth), i32(25))
-        half_less_one = sub_i32(shl_i32(i32(1), sub_i32(drop, i32(1))), i32(1))
-        odd = and_i32(shr_i32(significand, drop), i32(1))
-        kept = shr_i32(add_i32(add_i32(significand, half_less_one), odd), drop)
-        # The implicit bit, and a carry out of rounding, are added to the exponent field.
-        code = add_i32(kept, shl_i32(maximum_i32(above, i32(0)), i32(MANTISSA)))
+    exponent = maximum_i32(field, i32(1))
+    implicit = select_i32(eq_i32(field, i32(0)), i32(0), i32(0x800000))
+    significand = or_i32(and_i32(magnitude, i32(0x7FFFFF)), implicit)
+    # Position of the significand's last kept bit: lower below the format's smallest exponent.
+    above = sub_i32(exponent, i32(SMALLEST_EXPONENT))
+    depth = minimum_i32(sub_i32(i32(0), minimum_i32(above, i32(0))), i32(25))
+    drop = minimum_i32(add_i32(i32(23 - MANTISSA), depth), i32(25))
+    half_less_one = sub_i32(shl_i32(i32(1), sub_i32(drop, i32(1))), i32(1))
+    odd = and_i32(shr_i32(significand, drop), i32(1))
+    kept = shr_i32(add_i32(add_i32(significand, half_less_one), odd), drop)
+    # The implicit bit, and a carry out of rounding, are added to the exponent field.
+    code = add_i32(kept, shl_i32(maximum_i32(above, i32(0)), i32(MANTISSA)))
     too_large = lt_i32(i32(MAXIMUM), code) | eq_i32(field, i32(255))
     code = select_i32(too_large, select_i32(saturate, i32(MAXIMUM), i32(OVERFLOW)), code)
     is_nan = lt_i32(i32(0x7F800000), magnitude)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba.core import cgutils
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 from typing_extensions import override
 
@@ -15,6 +15,7 @@ from core_compiler.codegen.contract import Contract
 from core_compiler.codegen.intrinsics import ElementAddress, Intrinsics
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type
 from core_compiler.codegen.values import Pointer
+from core_compiler.numerics.narrow import NARROW_FLOATS
 from core_compiler.numerics.primitives import LEAF_TABLE
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -152,11 +153,68 @@ def _features() -> Mapping[str, bool]:
     return llvm.get_host_cpu_features()
 
 
+def _half_to_f32(builder, dtype, code):
+    half = _like(code.type, ir.HalfType())
+    return builder.fpext(
+        builder.bitcast(builder.trunc(code, _like(code.type, _HALF_BITS)), half),
+        _like(code.type, ir.FloatType()),
+    )
+
+
+def _f32_to_half(builder, dtype, x):
+    half = builder.fptrunc(x, _like(x.type, ir.HalfType()))
+    return builder.zext(builder.bitcast(half, _like(x.type, _HALF_BITS)), _like(x.type, _I32))
+
+
+_HALF_BITS = ir.IntType(16)
+
+
+def _like(shape: ir.Type, element: ir.Type) -> ir.Type:
+    return ir.VectorType(element, shape.count) if isinstance(shape, ir.VectorType) else element
+
+
 def _table() -> dict[str, tuple]:
     arguments, result, dtype, _ = LEAF_TABLE["dot4_i32"]
-    return {**LEAF_TABLE, "dot4_i32": (arguments, result, dtype, _dot4)}
+    return {
+        **LEAF_TABLE,
+        "dot4_i32": (arguments, result, dtype, _dot4),
+        "half_to_f32": ((types.int32,), types.float32, "f32", _half_to_f32),
+        "f32_to_half": ((types.float32,), types.int32, "f32", _f32_to_half),
+    }
 
 
+def _conversions(names: Mapping[str, Callable]) -> dict[str, Callable]:
+    """Return f16's conversions by the processor's instructions, if it has them.
+
+    They are exact or round to nearest even, also to and from subnormals. Of NaN they keep the
+    payload, and the contract does not.
+    """
+    if not _features().get("f16c", False):
+        return {}
+    f16 = NARROW_FLOATS["f16"]
+    select, from_bits, choose = names["select_f32"], names["from_bits_f32"], names["select_i32"]
+    and_, or_ = names["and_i32"], names["or_i32"]
+
+    def decode(code):
+        value = names["half_to_f32"](code)
+        return select(value != value, from_bits(names["i32"](CANONICAL_NAN)), value)
+
+    def encode(x, saturate):
+        code = names["f32_to_half"](x)
+        infinite = names["eq_i32"](and_(code, names["i32"](0x7FFF)), names["i32"](f16.overflow))
+        largest = or_(and_(code, names["i32"](0x8000)), names["i32"](f16.maximum))
+        code = choose(infinite & names["boolean"](saturate), largest, code)
+        return choose(x != x, names["i32"](f16.nan), code)
+
+    return {
+        "convert_f16_f32": decode,
+        "convert_f32_f16": encode,
+        "round_f16_f32": lambda x: decode(encode(x, 0)),
+    }
+
+
+#: f32's canonical NaN.
+CANONICAL_NAN = 0x7FC00000
 #: The contract's functions on this processor.
-CONTRACT = Contract(_table())
+CONTRACT = Contract(_table(), _conversions)
 INTRINSICS = _Intrinsics(intrinsic, CONTRACT)
