@@ -21,6 +21,10 @@ from core_compiler.passes.grouping import is_widening
 from core_compiler.passes.layouts import Order, normal, view_order
 
 
+#: From as many channels of a group on, an image is copied to have them last.
+CHANNELS = 16
+
+
 @dataclass(frozen=True)
 class ChooseLayouts(Pass):
     """Place axes in memory: convolutions channels-last, transposes as free views where possible.
@@ -49,8 +53,9 @@ class ChooseLayouts(Pass):
     def _copy_operands(self, op: Op, rw, relaid: dict[tuple[Value, Order], Value]) -> Op:
         """Copy the operands that a product reads better in another layout, each once.
 
-        These are weights that are not constants and so cannot be packed in advance, and images of
-        bytes, of which four channels are copied as a word.
+        These are weights that are not constants and so cannot be packed in advance, images of
+        bytes, of which four channels are copied as a word, and those of many channels, which are
+        else gathered again for every tap.
         """
         new_operands, copies = list(op.operands), []
         orders = operand_orders(op)
@@ -119,7 +124,7 @@ def operand_orders(op: Op) -> dict[int, Order]:
     spatial = tuple(range(2, op.results[0].type.rank)) if op.results else ()
     if op.kind == "core.conv":
         orders: dict[int, Order] = {1: (*spatial, 1, 0)}
-        if op.result.type.dtype is I32:
+        if op.result.type.dtype is I32 or op.operands[1].type.shape[1] >= CHANNELS:
             orders[0] = (0, *spatial, 1)
         return orders
     if op.kind == "core.conv_transpose":
