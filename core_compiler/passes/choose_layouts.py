@@ -20,7 +20,6 @@ from core_compiler.passes.base import CONTROL_FLOW, Pass
 from core_compiler.passes.grouping import is_widening
 from core_compiler.passes.layouts import Order, normal, view_order
 
-
 #: From as many channels of a group on, an image is copied to have them last.
 CHANNELS = 16
 

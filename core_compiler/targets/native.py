@@ -19,6 +19,7 @@ from core_compiler.passes.inline_broadcasts import InlineBroadcasts
 from core_compiler.passes.lower_composites import LowerComposites
 from core_compiler.passes.lower_control_flow import LowerControlFlow
 from core_compiler.passes.outline_kernels import OutlineKernels
+from core_compiler.passes.pad_images import PadImages
 from core_compiler.passes.plan_memory import PlanMemory
 from core_compiler.passes.schedule_kernels import ScheduleKernels
 from core_compiler.passes.separate_zero_points import SeparateZeroPoints
@@ -26,8 +27,11 @@ from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 
 
-def implementation() -> Sequence[Pass]:
-    """Return the passes from the end of the meaning half to a program of launches."""
+def implementation(pixels_as_lanes: bool = False) -> Sequence[Pass]:
+    """Return the passes from the end of the meaning half to a program of launches.
+
+    ``pixels_as_lanes``: vectors hold neighbouring pixels of images whose channels are not last.
+    """
     return (
         LowerControlFlow(),
         LowerComposites(),
@@ -38,6 +42,7 @@ def implementation() -> Sequence[Pass]:
         EliminateCommonSubexpressions(),
         EliminateDeadCode(),
         ChooseLayouts(),
+        *((PadImages(),) if pixels_as_lanes else ()),
         InlineBroadcasts(),
         FuseElementwise(),
         FuseEpilogues(),

@@ -50,7 +50,7 @@ def schedule(
     if product.columns:
         return contraction.schedule(kernel, tiles, packed, launches)
     if not lanes_are_adjacent(kernel, product):
-        return elementwise.schedule(kernel, tiles.width)
+        return elementwise.schedule(kernel, tiles.width, launches=launches)
     return depthwise(kernel, product, tiles, packed)
 
 

@@ -13,10 +13,12 @@ from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import parallel_nest
 from core_compiler.kernel_ir.ops import access
 from core_compiler.kernel_ir.views import For
+from core_compiler.scheduling.schedules.product import extent
 from core_compiler.scheduling.schedules.simd import is_legal, vectors, vectors_at_once
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     Refused,
+    find_loop,
     interchange,
     interior,
     is_chosen_by,
@@ -34,8 +36,16 @@ BLOCK = 4096
 TILE_ROWS, TILE_COLUMNS = 16, 64
 
 
-def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled:
-    """Schedule a kernel whose work items are independent elements (``width`` lanes)."""
+def schedule(
+    kernel: Function,
+    width: int = 16,
+    block: int = BLOCK,
+    launches: Sequence[Sequence[int]] = (),
+) -> Scheduled:
+    """Schedule a kernel whose work items are independent elements (``width`` lanes).
+
+    ``launches``: the sizes of its launches.
+    """
     s = Scheduled.of(kernel)
     nest = [For.of(loop).name for loop in parallel_nest(kernel)]
     if not nest:
@@ -47,16 +57,30 @@ def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled
     chosen = next((name for name in nest[:-1] if is_chosen_by(kernel, name)), None)
     if chosen is not None:
         s = _chosen_inside(s, nest, chosen)
+    together = vectors_at_once(kernel), _at_the_end(kernel, last, width, launches)
     s = s.apply(split, last, block, f"{last}_block", last)
     if is_legal(interior, s.function, last):
         s = s.apply(interior, last)
         for name in ranges(s.function, last):
             if is_legal(vectors, s.function, name, width):
-                s = s.apply(vectors, name, width, vectors_at_once(kernel))
+                s = s.apply(vectors, name, width, *together)
         return s
     if is_legal(vectors, s.function, last, width):
-        s = s.apply(vectors, last, width, vectors_at_once(kernel))
+        s = s.apply(vectors, last, width, *together)
     return s
+
+
+def _at_the_end(kernel: Function, last: str, width: int, launches: Sequence[Sequence[int]]) -> int:
+    """Return how many vectors of the last part of a row run together.
+
+    Where each element is a chain of arithmetic in a loop, several hide its latency, as far as rows
+    have as many.
+    """
+    loop = find_loop(kernel, last)
+    if not any(For(op).init for op in loop.walk() if op.kind == "kernel.for" and op is not loop):
+        return 1
+    longest = max((extent(kernel, (last,), sizes) for sizes in launches), default=width)
+    return max(1, min(vectors_at_once(kernel), -(-longest // width)))
 
 
 def _chosen_inside(s: Scheduled, nest: list[str], chosen: str) -> Scheduled:

@@ -38,10 +38,14 @@ TILINGS = {
 WIDTHS = tuple(TILINGS["default"].products)
 
 #: The schedule of each family, which the lowering stores in the kernel's attributes.
-FAMILIES: Mapping[str, Callable[[Function, int, Tiling], Scheduled]] = {
-    "elementwise": lambda kernel, width, t: elementwise.schedule(kernel, width, t.block),
-    "window": lambda kernel, width, t: elementwise.schedule(kernel, width, t.block),
-    "rows": lambda kernel, width, t: rows.schedule(kernel, width, t.rows),
+FAMILIES: Mapping[str, Callable[..., Scheduled]] = {
+    "elementwise": lambda kernel, width, t, launches: elementwise.schedule(
+        kernel, width, t.block, launches
+    ),
+    "window": lambda kernel, width, t, launches: elementwise.schedule(
+        kernel, width, t.block, launches
+    ),
+    "rows": lambda kernel, width, t, launches: rows.schedule(kernel, width, t.rows),
 }
 PRODUCTS = frozenset({"contraction", "convolution"})
 
@@ -63,7 +67,7 @@ def schedule(
     if family in PRODUCTS:
         return _product(kernel, tiling.products[width], launches)
     make = FAMILIES.get(family)
-    return Scheduled.of(kernel) if make is None else make(kernel, width, tiling)
+    return Scheduled.of(kernel) if make is None else make(kernel, width, tiling, launches)
 
 
 def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:

@@ -46,18 +46,20 @@ def full_and_rest(function: Function, loop: str, width: int) -> Function:
     return rebuild(function, {op: hook})
 
 
-def vectors(function: Function, loop: str, width: int, together: int = 1) -> Function:
+def vectors(
+    function: Function, loop: str, width: int, together: int = 1, at_the_end: int = 1
+) -> Function:
     """Run ``together`` vectors of ``width`` lanes at a time, then single ones.
 
     The last vector has a count. Several vectors at once hide the latency of long chains of
-    arithmetic. The remainder is loop ``<loop>_rest``.
+    arithmetic. The remainder is loop ``<loop>_rest``, with ``at_the_end`` vectors at a time.
     """
     op = find_loop(function, loop)
     count, lanes = constant_of(op.operands[1], producers(function)), width * together
     if count is not None and count % lanes == 0:
         return vectorise(function, loop, lanes)
     cut = full_and_rest(function, loop, lanes)
-    return vectorise(vectorise(cut, loop, lanes), f"{loop}_rest", width)
+    return vectorise(vectorise(cut, loop, lanes), f"{loop}_rest", width * at_the_end)
 
 
 def vectors_at_once(function: Function, most: int = 4) -> int:
