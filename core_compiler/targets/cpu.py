@@ -49,7 +49,7 @@ class CPU(Target):
     @override
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
         self._tiling(options)  # report a wrong option before the compile starts
-        return implementation(pixels_as_lanes=True)
+        return implementation(in_vectors=True)
 
     @override
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:

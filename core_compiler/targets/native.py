@@ -24,25 +24,27 @@ from core_compiler.passes.plan_memory import PlanMemory
 from core_compiler.passes.schedule_kernels import ScheduleKernels
 from core_compiler.passes.separate_zero_points import SeparateZeroPoints
 from core_compiler.passes.simplify_shapes import SimplifyShapes
+from core_compiler.passes.split_arg_reductions import SplitArgReductions
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 
 
-def implementation(pixels_as_lanes: bool = False) -> Sequence[Pass]:
+def implementation(in_vectors: bool = False) -> Sequence[Pass]:
     """Return the passes from the end of the meaning half to a program of launches.
 
-    ``pixels_as_lanes``: vectors hold neighbouring pixels of images whose channels are not last.
+    ``in_vectors``: a thread computes neighbouring elements in a vector.
     """
     return (
         LowerControlFlow(),
         LowerComposites(),
         SplitStridedConvolutions(),
         SeparateZeroPoints(),
+        *((SplitArgReductions(),) if in_vectors else ()),
         FoldConstants(),
         SimplifyShapes(),
         EliminateCommonSubexpressions(),
         EliminateDeadCode(),
         ChooseLayouts(),
-        *((PadImages(),) if pixels_as_lanes else ()),
+        *((PadImages(),) if in_vectors else ()),
         InlineBroadcasts(),
         FuseElementwise(),
         FuseEpilogues(),
