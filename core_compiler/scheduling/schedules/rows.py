@@ -7,7 +7,7 @@ a batch with channels last: there the 32 lanes of each row are next to those of 
 
 from __future__ import annotations
 
-from core_compiler.ir import Function
+from core_compiler.ir import Function, Op
 from core_compiler.kernel_ir.abi import buffer_arguments, parallel_nest
 from core_compiler.kernel_ir.ops import access
 from core_compiler.kernel_ir.views import For, loop_kind
@@ -43,14 +43,15 @@ def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Schedu
     for name in reductions(kernel):
         if is_legal(lanes_in_vectors, s.function, name, width):
             s = s.apply(lanes_in_vectors, name, width)
-    inner = [
-        For.of(op).name
-        for op in loops(kernel)
-        if loop_kind(op) == "parallel" and For.of(op).name not in nest
-    ]
-    for name in inner:
+    # Of loops inside one another the innermost one, whose elements are neighbours.
+    done: set[Op] = set()
+    for op in reversed(list(loops(kernel))):
+        name = For.of(op).name
+        if loop_kind(op) != "parallel" or name in nest or not done.isdisjoint(op.walk()):
+            continue
         if is_legal(vectors, s.function, name, width):
             s = s.apply(vectors, name, width, vectors_at_once(kernel))
+            done.add(op)
     return s
 
 
