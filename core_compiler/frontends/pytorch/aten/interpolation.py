@@ -60,6 +60,35 @@ def upsample(b, x, output_size, align_corners, *scales):
     return x
 
 
+#: Packet -> its spatial axes, and where in an output element its position is taken.
+NEAREST: dict[str, tuple[int, float]] = {
+    f"{name}{rank}d": (rank, offset)
+    for rank in (1, 2, 3)
+    for name, offset in (("upsample_nearest", 0.0), ("_upsample_nearest_exact", 0.5))
+}
+
+
+@aten(*NEAREST)
+def nearest(b, x, output_size, *scales):
+    """Resize by copies of the nearest element.
+
+    ``scales``: one for each axis, or all in a list; None: derived from sizes.  Positions are
+    computed in f32 like torch's (ATen, ``cpu/UpSampleKernel.cpp``).
+    """
+    rank, offset = NEAREST[str(b.node.target).split(".")[1]]
+    given = scales[0] if scales and isinstance(scales[0], list | tuple) else scales
+    factors = [*(given or ()), *[None] * rank][:rank]
+    for place, factor in enumerate(factors):
+        axis = x.type.rank - rank + place
+        size = x.type.shape[axis]
+        out = output_size[place] if output_size else math.floor(size * factor)
+        need_small(out, "positions of a resized axis")
+        step = size / (size * factor) if factor is not None and factor > 0 else size / out
+        positions = (np.arange(out, dtype=np.float32) + np.float32(offset)) * np.float32(step)
+        x = b.take(x, b.constant(positions.astype(np.int64)), axis=axis)
+    return x
+
+
 def _step(size: int, out: int, align_corners: bool, factor: float | None) -> float:
     """Return the distance of output positions, in input elements."""
     if align_corners:
