@@ -23,7 +23,7 @@ Call = Callable[..., Sequence[np.ndarray]]
 
 
 class Chooses(Protocol):
-    """What chooses the next token: :class:`Sampling`, or another."""
+    """The interface of a choice of the next token: :class:`Sampling`, or another."""
 
     def choose(self, logits: np.ndarray, number: int) -> int:
         """Return the token for ``logits`` f32[vocabulary]; ``number`` counts tokens from 0."""
@@ -36,7 +36,7 @@ _MASK, _POSITIONS = ("attention_mask",), ("position_ids", "positions", "cache_po
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen from the logits.
+    """The choice of the next token from the logits.
 
     ``temperature`` 0: the first of the largest.  Otherwise a token is drawn with the probabilities
     of logits / temperature, among the ``top`` largest (0: all).  The draw of token number ``n`` is

@@ -76,7 +76,7 @@ def scratch_bytes(
 
 
 class LaunchNeeds:
-    """What launches of a kernel need, for many sizes."""
+    """The needs of a kernel's launches, for many sizes."""
 
     def __init__(self, function: Function, functions: Mapping[str, Function] | None = None):
         self._arguments = index_arguments(function)

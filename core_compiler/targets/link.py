@@ -35,7 +35,7 @@ COPY = "cw_copy"
 
 
 class ModuleNeeds:
-    """What the kernels of a module need for a launch of given sizes; each is computed once."""
+    """The needs of launches of a module's kernels by their sizes; each is computed once."""
 
     def __init__(self, module: Module, schedules: Mapping[str, Any], threads: int):
         self.functions = {**module.functions, **{n: s.function for n, s in schedules.items()}}

@@ -49,10 +49,12 @@ def test_others_are_left_alone() -> None:
     assert "pad" not in kinds(depthwise(), "1x4x9x200xf32", WEIGHT)  # few pixels are at edges
     # A channel that is adjacent to the next: the lanes are channels.
     assert "pad" not in kinds(
-        lambda b, x, w: depthwise()(b, b.conv(x, w, strides=(1, 1), low=(1, 1), high=(1, 1),
-                                              dilations=(1, 1), groups=4), w),
-        "1x4x9x200xf32", WEIGHT,
-    )  # fmt: skip
+        lambda b, x, w: depthwise()(
+            b, b.conv(x, w, strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1), groups=4), w
+        ),
+        "1x4x9x200xf32",
+        WEIGHT,
+    )
 
 
 @settings(max_examples=examples(12), deadline=None)

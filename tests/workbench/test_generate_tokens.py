@@ -22,9 +22,18 @@ def answer(capsys, *words: str) -> tuple[int, dict]:
 
 def test_a_decode_step_generates_what_torch_does(capsys) -> None:
     code, data = answer(
-        capsys, "gpt2-decode", *SMALL, "--size", "past=40", "--tokens", "12", "--against", "torch",
-        "--tolerance", "1e-4",
-    )  # fmt: skip
+        capsys,
+        "gpt2-decode",
+        *SMALL,
+        "--size",
+        "past=40",
+        "--tokens",
+        "12",
+        "--against",
+        "torch",
+        "--tolerance",
+        "1e-4",
+    )
     assert code == 0 and data["verdict"] == "within"
     assert len(data["tokens"]) == 12 and data["same_choice"] == data["choices"] == 12
     assert [each["how"] for each in data["rebinds"]] == ["compiled"] * 2 + ["family"] * 9
@@ -33,9 +42,20 @@ def test_a_decode_step_generates_what_torch_does(capsys) -> None:
 
 def test_a_decoder_without_caches_sees_all_tokens_again(capsys) -> None:
     code, data = answer(
-        capsys, "gpt2", *SMALL, "--size", "sequence=20", "--batch", "2", "--tokens", "6",
-        "--against", "torch", "--tolerance", "1e-4",
-    )  # fmt: skip
+        capsys,
+        "gpt2",
+        *SMALL,
+        "--size",
+        "sequence=20",
+        "--batch",
+        "2",
+        "--tokens",
+        "6",
+        "--against",
+        "torch",
+        "--tolerance",
+        "1e-4",
+    )
     assert code == 0 and all(len(row) == 2 for row in data["tokens"])
     assert data["same_choice"] == 12
 
@@ -91,8 +111,13 @@ def test_draws_have_the_probabilities_of_the_logits() -> None:
 def test_the_names_of_exported_language_models_are_known() -> None:
     ids, mask = np.zeros((1, 1), np.int64), np.ones((1, 5), np.int64)
     cache = np.zeros((1, 2, 4, 8), np.float32)
-    inputs = ("input_ids", "attention_mask", "position_ids",
-              "past_key_values.0.key", "past_key_values.0.value")  # fmt: skip
+    inputs = (
+        "input_ids",
+        "attention_mask",
+        "position_ids",
+        "past_key_values.0.key",
+        "past_key_values.0.value",
+    )
     outputs = ("logits", "present.0.key", "present.0.value")
     found = Parts.of(inputs, outputs, [ids, mask, ids + 4, cache, cache])
     assert (found.ids, found.mask, found.positions) == (0, 1, 2)

@@ -22,9 +22,15 @@ def files(tmp_path_factory) -> Path:
     program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
     torch.export.save(program, folder / "m.pt2")
     torch.onnx.export(
-        model, (x,), folder / "m.onnx", dynamo=True, dynamic_shapes=({0: "batch"},),
-        input_names=["x"], output_names=["y"], verbose=False,
-    )  # fmt: skip
+        model,
+        (x,),
+        folder / "m.onnx",
+        dynamo=True,
+        dynamic_shapes=({0: "batch"},),
+        input_names=["x"],
+        output_names=["y"],
+        verbose=False,
+    )
     return folder
 
 
