@@ -10,7 +10,7 @@ from core_compiler.numerics.reference.digest import same_bits
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402, N812
+from torch.nn import functional as F  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
