@@ -324,6 +324,11 @@ def _shifted(x, axis: int, reverse: bool, start):
     return np.concatenate([rest, first] if reverse else [first, rest], axis)
 
 
+def lowest(found: DType):
+    """Return the lowest value of a dtype (an infinity for floats)."""
+    return _limit(found, True)
+
+
 def _limit(found: DType, lowest: bool):
     """Return the lowest or highest value of a dtype (an infinity for floats)."""
     if found.is_float:

@@ -1,4 +1,4 @@
-"""Pad images: a depthwise convolution whose lanes are pixels reads images with their padding."""
+"""Pad images: depthwise convolutions and pools whose lanes are pixels read padded images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing_extensions import override
 from core_compiler.ir import Op, Value
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.typed import Conv
+from core_compiler.ops.reduction import lowest
+from core_compiler.ops.typed import AvgPool, Conv, MaxPool
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import reuse_results
 
@@ -19,11 +20,12 @@ EDGE = 64
 
 @dataclass(frozen=True)
 class PadImages(Pass):
-    """Copy the images of a depthwise convolution into padded ones, if the pixels are its lanes.
+    """Copy the images of a depthwise convolution or a pool into padded ones, if pixels are lanes.
 
     Lanes read neighbouring pixels; those at the edges, where a tap is outside of the image, are
-    computed one by one instead. In a padded copy all are alike.  A tap outside multiplies 0 in both
-    forms: exact.
+    computed one by one instead, and with strides all of them. In a padded copy all are alike.  A
+    tap outside multiplies or adds 0 (to a sum that begins with +0 and so is never -0), or is the
+    lowest number of a maximum, which padding never is: exact.
     """
 
     half = "implementation"
@@ -37,7 +39,7 @@ class PadImages(Pass):
                 if _refused(op) is None and not context.claims(op):
                     builder = Builder(module.weights)
                     new, values = reuse_results(op, (_padded(builder, op),), builder.ops)
-                    rw.replace(op, new, values, rule="a depthwise convolution of padded images")
+                    rw.replace(op, new, values, rule=f"{op.kind.split('.')[1]} of padded images")
 
         return context.rewrite(module, edit)
 
@@ -47,27 +49,40 @@ class PadImages(Pass):
 
 
 def _refused(op: Op) -> Refusal | None:
-    conv = Conv.match(op)
-    if conv is None:
-        return refuse("a convolution", "{0} is none", op)
-    if conv.w.type.shape[1] != 1 or conv.groups < 2:
+    found = _view(op)
+    if found is None:
+        return refuse("a convolution or pool", "{0} is none", op)
+    conv, average = Conv.match(op), AvgPool.match(op)
+    if conv is not None and (conv.w.type.shape[1] != 1 or conv.groups < 2):
         return refuse("a depthwise convolution", "{0} sums over channels", op)
-    if conv.x.type.order is not None:
+    if average is not None and not average.count_padding:
+        return refuse("padding that counts", "{0} divides by the elements inside", op)
+    if found.op.operands[0].type.order is not None:
         return refuse("pixels as lanes", "the channels of {0} are adjacent", op)
-    edge = conv.low[-1] + conv.high[-1] if min(conv.low + conv.high, default=0) >= 0 else 0
-    if not edge * EDGE > conv.result.type.shape[-1]:
+    if min(found.low + found.high, default=0) < 0 or not any(found.low + found.high):
+        return refuse("padding", "{0} has none", op)
+    edge = found.low[-1] + found.high[-1]
+    if conv is not None and not edge * EDGE > op.result.type.shape[-1]:
         return refuse("enough pixels at edges", "{0} has {1} in a row", op, edge)
     return None
 
 
+def _view(op: Op) -> Conv | MaxPool | AvgPool | None:
+    return Conv.match(op) or MaxPool.match(op) or AvgPool.match(op)
+
+
 def _padded(b: Builder, op: Op) -> Value:
-    conv = Conv(op)
-    kind, none = conv.x.type, (0,) * len(conv.low)
+    found = _view(op)
+    assert found is not None
+    x, *rest = op.operands
+    kind, none = x.type, (0,) * len(found.low)
+    value = lowest(kind.dtype) if op.kind == MaxPool.kind else 0
     images = b.pad(
-        conv.x,
-        b.constant(0, kind.dtype),
-        low=(0, 0, *conv.low),
-        high=(0, 0, *conv.high),
+        x,
+        b.constant(value, kind.dtype),
+        low=(0, 0, *found.low),
+        high=(0, 0, *found.high),
         interior=(0,) * kind.rank,
     )
-    return b.conv(images, conv.w, **{**op.attributes, "low": none, "high": none})
+    attributes = {**op.attributes, "low": none, "high": none}
+    return b.op(op.kind, [images, *rest], **attributes)

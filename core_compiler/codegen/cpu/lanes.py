@@ -46,18 +46,47 @@ class _Intrinsics(Intrinsics):
     def load_lanes(
         self, builder, pointer: Pointer, at: ElementAddress, width: int, count, step=None
     ):
-        raw = _raw(pointer, width)
         if step is None:
-            name, (element_address, _) = (
-                f"load.{_suffix(raw)}.p0",
-                self.element_address(builder, pointer, at, width),
-            )
-        else:
-            name = f"gather.{_suffix(raw)}.v{width}p0"
-            element_address = _strided(builder, pointer, at, step, width)
+            return self._load_masked(builder, pointer, at, width, count)
+        two = builder.icmp_signed("==", step, ir.Constant(_I64, 2))
+        with builder.if_else(two) as (then, otherwise):
+            with then:
+                pairs = self._load_every_second(builder, pointer, at, width, count)
+                after_pairs = builder.block
+            with otherwise:
+                gathered = self._gather_lanes(builder, pointer, at, width, count, step)
+                after_gather = builder.block
+        loaded = builder.phi(gathered.type)
+        loaded.add_incoming(pairs, after_pairs)
+        loaded.add_incoming(gathered, after_gather)
+        return loaded
+
+    def _load_masked(self, builder, pointer: Pointer, at: ElementAddress, width: int, count):
+        raw = _raw(pointer, width)
+        place, _ = self.element_address(builder, pointer, at, width)
         align, none = ir.Constant(_I32, memory_bytes(pointer.memory)), ir.Constant(raw, [0] * width)
         mask = _mask(builder, count, width)
-        loaded = _masked(builder, name, raw, element_address, align, mask, none)
+        loaded = _masked(builder, f"load.{_suffix(raw)}.p0", raw, place, align, mask, none)
+        disjoint(builder, pointer, loaded)
+        return loaded
+
+    def _load_every_second(self, builder, pointer: Pointer, at: ElementAddress, width: int, count):
+        """Load two vectors and keep their even lanes: many processors gather lane by lane."""
+        base, index = at
+        last = builder.sub(builder.mul(count, ir.Constant(_I64, 2)), ir.Constant(_I64, 1))
+        length = ir.Constant(_I64, width)
+        low = self._load_masked(builder, pointer, (base, index), width, last)
+        second = base, builder.add(index, length)
+        high = self._load_masked(builder, pointer, second, width, builder.sub(last, length))
+        even = ir.Constant(ir.VectorType(_I32, width), list(range(0, 2 * width, 2)))
+        return builder.shuffle_vector(low, high, even)
+
+    def _gather_lanes(self, builder, pointer: Pointer, at: ElementAddress, width: int, count, step):
+        raw = _raw(pointer, width)
+        places = _strided(builder, pointer, at, step, width)
+        align, none = ir.Constant(_I32, memory_bytes(pointer.memory)), ir.Constant(raw, [0] * width)
+        mask, name = _mask(builder, count, width), f"gather.{_suffix(raw)}.v{width}p0"
+        loaded = _masked(builder, name, raw, places, align, mask, none)
         disjoint(builder, pointer, loaded)
         return loaded
 

@@ -53,7 +53,9 @@ def schedule(
     last = nest[-1]
     other, operands = _transposed(kernel, last)
     if other is not None and other == nest[-2] and is_legal(vectorise, kernel, last, width):
-        return _tiled(s, other, last, width, operands)
+        shortest = [extent(kernel, (last,), sizes) for sizes in launches]
+        columns = min(TILE_COLUMNS, width * -(-max(shortest, default=TILE_COLUMNS) // width))
+        return _tiled(s, other, last, width, operands, max(columns, width))
     chosen = next((name for name in nest[:-1] if is_chosen_by(kernel, name)), None)
     if chosen is not None:
         s = _chosen_inside(s, nest, chosen)
@@ -96,11 +98,13 @@ def _chosen_inside(s: Scheduled, nest: list[str], chosen: str) -> Scheduled:
     return made
 
 
-def _tiled(s: Scheduled, row: str, column: str, width: int, operands: Sequence[str]) -> Scheduled:
+def _tiled(
+    s: Scheduled, row: str, column: str, width: int, operands: Sequence[str], columns: int
+) -> Scheduled:
     s = s.apply(split, row, TILE_ROWS, f"{row}_block", row)
-    s = s.apply(split, column, TILE_COLUMNS, f"{column}_block", column)
+    s = s.apply(split, column, columns, f"{column}_block", column)
     s = s.apply(interchange, row, f"{column}_block")
-    copied = [made for name in operands if (made := _turned(s, row, column, width, name))]
+    copied = [made for name in operands if (made := _turned(s, row, column, width, name, columns))]
     if len(operands) == 1 and copied:
         (s,) = copied
         return s.apply(vectorise, column, width).each(mark, (row, column), "sequential")
@@ -108,16 +112,18 @@ def _tiled(s: Scheduled, row: str, column: str, width: int, operands: Sequence[s
     return s.apply(vectorise, column, width).apply(mark, column, "sequential")
 
 
-def _turned(s: Scheduled, row: str, column: str, width: int, operand: str) -> Scheduled | None:
+def _turned(
+    s: Scheduled, row: str, column: str, width: int, operand: str, columns: int
+) -> Scheduled | None:
     """Return the schedule with a tile of ``operand`` transposed in registers first, or None.
 
     A tile is a copy with contiguous columns; None if the operand is more than copied.
     """
     name = f"{operand}_tile"
-    shape = (TILE_ROWS, TILE_COLUMNS)
+    shape = (TILE_ROWS, columns)
     try:
         s = s.apply(stage, operand, f"{column}_block", (row, column), name, shape)
-        copy = (f"{row}_{name}", f"{column}_{name}", width, TILE_COLUMNS)
+        copy = (f"{row}_{name}", f"{column}_{name}", width, columns)
         return s.apply(transpose_copy, *copy)
     except Refused:
         return None
