@@ -11,15 +11,14 @@ from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.reduction import lowest
 from core_compiler.ops.typed import AvgPool, Conv, MaxPool
-from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import reuse_results
+from core_compiler.passes.replacement import ReplaceOps
 
 #: A pixel at an edge, which is computed alone, costs as much as these in the interior.
 EDGE = 64
 
 
 @dataclass(frozen=True)
-class PadImages(Pass):
+class PadImages(ReplaceOps):
     """Copy the images of a depthwise convolution or a pool into padded ones, if pixels are lanes.
 
     Lanes read neighbouring pixels; those at the edges, where a tap is outside of the image, are
@@ -29,23 +28,18 @@ class PadImages(Pass):
     """
 
     half = "implementation"
-    refusal_arity = 1
-    requires = frozenset({"tensor_ops"})
 
     @override
-    def run(self, module, context):
-        def edit(rw):
-            for op in rw.ops:
-                if _refused(op) is None and not context.claims(op):
-                    builder = Builder(module.weights)
-                    new, values = reuse_results(op, (_padded(builder, op),), builder.ops)
-                    rw.replace(op, new, values, rule=f"{op.kind.split('.')[1]} of padded images")
-
-        return context.rewrite(module, edit)
+    def refused(self, op):
+        return _refused(op)
 
     @override
-    def refusal(self, ops, context):
-        return _refused(ops[0])
+    def replacement(self, b, op):
+        return _padded(b, op)
+
+    @override
+    def rule(self, op):
+        return f"{op.kind.split('.')[1]} of padded images"
 
 
 def _refused(op: Op) -> Refusal | None:

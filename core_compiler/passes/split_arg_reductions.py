@@ -11,15 +11,14 @@ from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import I32
 from core_compiler.ops.typed import Argmax, Argmin
-from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import reuse_results
+from core_compiler.passes.replacement import ReplaceOps
 
 #: Shorter rows are faster in one loop; positions of longer ones do not fit 32 bits.
 SHORTEST, LONGEST = 64, 1 << 31
 
 
 @dataclass(frozen=True)
-class SplitArgReductions(Pass):
+class SplitArgReductions(ReplaceOps):
     """Find the position of a row's maximum (minimum) as the first that equals it.
 
     The maximum and the smallest position are reductions in vectors; a loop that carries both is
@@ -28,23 +27,18 @@ class SplitArgReductions(Pass):
     """
 
     half = "implementation"
-    refusal_arity = 1
-    requires = frozenset({"tensor_ops"})
 
     @override
-    def run(self, module, context):
-        def edit(rw):
-            for op in rw.ops:
-                if _refused(op) is None and not context.claims(op):
-                    builder = Builder(module.weights)
-                    new, values = reuse_results(op, (_split(builder, op),), builder.ops)
-                    rw.replace(op, new, values, rule="an arg reduction by its value")
-
-        return context.rewrite(module, edit)
+    def refused(self, op):
+        return _refused(op)
 
     @override
-    def refusal(self, ops, context):
-        return _refused(ops[0])
+    def replacement(self, b, op):
+        return _split(b, op)
+
+    @override
+    def rule(self, op):
+        return "an arg reduction by its value"
 
 
 def _view(op: Op) -> Argmax | Argmin | None:

@@ -15,8 +15,7 @@ from core_compiler.ir import Op, Value
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.typed import ConvTranspose
-from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import reuse_results
+from core_compiler.passes.replacement import ReplaceOps
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def phases(size: int, window: int, stride: int, low: int, dilation: int) -> list
 
 
 @dataclass(frozen=True)
-class SplitStridedConvolutions(Pass):
+class SplitStridedConvolutions(ReplaceOps):
     """Split a transposed convolution with strides into one without strides per phase.
 
     Positions a stride apart meet the same taps, so each phase is an ordinary product; the phases
@@ -66,23 +65,18 @@ class SplitStridedConvolutions(Pass):
     """
 
     half = "implementation"
-    refusal_arity = 1
-    requires = frozenset({"tensor_ops"})
 
     @override
-    def run(self, module, context):
-        def edit(rw):
-            for op in rw.ops:
-                if refused(op) is None and not context.claims(op):
-                    builder = Builder(module.weights)
-                    new, values = reuse_results(op, (split(builder, op),), builder.ops)
-                    rw.replace(op, new, values, rule="a transposed convolution by phases")
-
-        return context.rewrite(module, edit)
+    def refused(self, op):
+        return refused(op)
 
     @override
-    def refusal(self, ops, context):
-        return refused(ops[0])
+    def replacement(self, b, op):
+        return split(b, op)
+
+    @override
+    def rule(self, op):
+        return "a transposed convolution by phases"
 
 
 def refused(op: Op) -> Refusal | None:

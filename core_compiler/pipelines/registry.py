@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache
+from inspect import isabstract
 
 from core_compiler.passes.base import Pass
 
@@ -35,5 +36,5 @@ def _passes(package: str) -> Iterator[type[Pass]]:
     for module in modules:
         for made in vars(module).values():
             own = isinstance(made, type) and made.__module__ == module.__name__
-            if own and made is not Pass and issubclass(made, Pass):
+            if own and issubclass(made, Pass) and not (made is Pass or isabstract(made)):
                 yield made
