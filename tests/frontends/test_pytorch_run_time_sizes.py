@@ -77,3 +77,37 @@ def test_a_compiled_model_gives_results_of_the_sizes_that_the_data_make():
 def test_what_has_no_form_is_refused_in_words(function, reason):
     with pytest.raises(UserError, match=reason):
         import_module(_Model(function), [_x(0)])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_counts_have_the_minimal_length(dtype, weighted):
+    model = _Model(lambda x: torch.bincount(x, x * 0.3 if weighted else None, minlength=8) / 2)
+    numbers = torch.tensor([1, 2, 3, 2, 1, 5]).to(dtype)
+    compiled = cc.compile(model, (numbers,))
+    for given in (numbers, numbers.flip(0) + 2):
+        (made,) = compiled(given)
+        torch.testing.assert_close(torch.from_numpy(made.copy()), model(given), rtol=0, atol=0)
+    numbers[3] = 8
+    with pytest.raises(UserError, match=r"index 8 at \[3\].*aten.bincount \(size 8\)"):
+        compiled(numbers)
+
+
+def test_counts_have_the_length_of_their_numbers_up_to_a_bound():
+    def bounded(x):
+        counts = torch.bincount(x)
+        torch._check(counts.shape[0] <= 16)
+        return counts, counts.float() / counts.shape[0]
+
+    model, numbers = _Model(bounded), torch.tensor([1, 2, 3, 2, 1, 5])
+    compiled = cc.compile(model, (numbers,))
+    for given in (numbers, numbers + 4, numbers * 0):
+        for made, expected in zip(compiled(given), model(given), strict=True):
+            torch.testing.assert_close(torch.from_numpy(made.copy()), expected, rtol=0, atol=0)
+    with pytest.raises(UserError, match=r"aten.bincount \(size 16\)"):
+        compiled(numbers * 4)
+
+
+def test_counts_without_a_bound_are_refused():
+    with pytest.raises(UserError, match="pass minlength=the largest number"):
+        cc.compile(_Model(torch.bincount), (torch.tensor([1, 2]),))

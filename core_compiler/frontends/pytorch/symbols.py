@@ -24,6 +24,8 @@ class Symbols:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: Data-dependent symbols, with their largest possible values.
     largest: dict[str, int] = field(default_factory=dict)
+    #: Data-dependent symbols that have one value in every call that is not refused.
+    fixed: dict[str, int] = field(default_factory=dict)
     #: The random ops of the program.
     draws: Draws = field(default_factory=Draws)
 
@@ -65,7 +67,7 @@ class Symbols:
                     f"size {name} = {size} is not in {low}..{limit}", where, "pass a size in range"
                 )
             bound[name] = int(size)
-        return Symbols(bound, {name: ranges.get(name, (0, -1)) for name in bound}, draws=draws)
+        return Symbols(bound, {**dict.fromkeys(bound, (0, -1)), **ranges}, draws=draws)
 
     def number(self, value: Any) -> Any:
         """Return ``value`` with symbols bound; other values are returned unchanged.
@@ -77,7 +79,7 @@ class Symbols:
             return value
         expression = value.node.expr
         free = sorted(str(s) for s in getattr(expression, "free_symbols", ()))
-        known = {**self.largest, **self.sizes}
+        known = {**self.largest, **self.fixed, **self.sizes}
         unbound = [name for name in free if name not in known]
         if unbound:
             raise NotSupported(f"a size that depends on data ({unbound[0]})")

@@ -16,6 +16,7 @@ from core_compiler.frontends.pytorch.aten.table import (
     axis_of,
     broadcast_shape,
 )
+from core_compiler.frontends.pytorch.tensors import dtype_of
 from core_compiler.ir import Value
 
 
@@ -281,6 +282,38 @@ def _scatter(b, x, axis, indices, updates, mode):
 def scatter(b, x, axis, indices, updates, reduce=None):
     modes = {None: "set", "add": "add", "multiply": "mul"}
     return _scatter(b, x, axis, indices, updates, modes[reduce])
+
+
+@aten("bincount")
+def bincount(b, x, weights=None, minlength=0):
+    """Count each number, or add the weights of its occurrences.
+
+    The length is the largest number + 1, at least ``minlength``.  It has the bound that the model
+    states by ``torch._check``; without one it is ``minlength``, and larger numbers are refused.
+    """
+    (size,) = b.node.meta["val"].shape
+    name = str(getattr(size, "node", size))
+    _, bound = b.symbols.ranges.get(name, (0, -1))
+    length = bound if bound >= 0 else minlength
+    if not length:
+        raise NotSupported(
+            "a length that depends on data has no bound; pass minlength=the largest number + 1"
+        )
+    kind = dtype_of(b.node.meta["val"].dtype)
+    x = b.to(x, I64)
+    added = b.expand(b.constant(1, kind), x.type.shape) if weights is None else b.to(weights, kind)
+    made = b.expand(b.constant(0, kind), (length,))
+    if x.type.elements:
+        made = b.in_range(b.scatter_along(made, x, added, axis=0, mode="add"))
+    if bound < 0:
+        b.symbols.fixed[name] = length
+        return made
+    count = b.constant(minlength, I64)
+    if x.type.elements:
+        largest = b.reduce_max(x, axes=(0,))
+        count = b.max(count, b.add(largest, b.scalar_like(1, largest)))
+    b.sizes.mark(made, {0: count})
+    return made
 
 
 @aten("scatter_add")
