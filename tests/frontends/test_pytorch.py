@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -546,3 +547,20 @@ def test_a_call_says_what_is_no_array_of_numbers():
     for wrong in (torch.ones(3, device="meta"), torch.ones(3).to_sparse(), ["a"] * 3):
         with pytest.raises(UserError, match=r"(not an array|expected numbers)"):
             made(wrong)
+
+
+def test_one_tensor_for_two_inputs_or_for_state_is_told_apart():
+    """``torch.export`` follows tensors by identity: it would read one input for both."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, a, b):
+            return a - 2 * b + self.w
+
+    model, x = Scaled(), torch.tensor([1.0, 2.0, 3.0])
+    for example in ((x, x), (model.w, x), (x.numpy(), x.numpy())):
+        (made,) = cc.compile(model, example)(x, x + 1)
+        np.testing.assert_array_equal(made, model(x, x + 1).detach().numpy())

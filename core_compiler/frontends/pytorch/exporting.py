@@ -67,7 +67,7 @@ def export_module(module: Any, inputs: Sequence, name: str, training: bool) -> A
             gradient_check,
             _follow_data_writes(),
         ):
-            program = torch.export.export(module, tuple(inputs), strict=False)
+            program = torch.export.export(module, _told_apart(module, inputs), strict=False)
     except UserError:
         raise
     except Exception as error:
@@ -76,6 +76,26 @@ def export_module(module: Any, inputs: Sequence, name: str, training: bool) -> A
         _leave_functorch(depth)
     sys.stderr.write(output.getvalue())
     return program
+
+
+def _told_apart(module: Any, inputs: Sequence) -> tuple:
+    """Return the inputs with a copy of each tensor that is a second input, or state, as well.
+
+    An export follows tensors by identity, so that it would read one input for both.
+    """
+    import torch
+
+    seen = {id(held) for held in (*module.parameters(), *module.buffers())}
+
+    def copied(held: Any) -> Any:
+        if not isinstance(held, torch.Tensor):
+            return held
+        if id(held) in seen:
+            return held.detach().clone().requires_grad_(held.requires_grad)
+        seen.add(id(held))
+        return held
+
+    return torch.utils._pytree.tree_map(copied, tuple(inputs))
 
 
 def _export_error(error: Exception, module: Any, name: str) -> UserError:

@@ -316,6 +316,17 @@ def bincount(b, x, weights=None, minlength=0):
     return made
 
 
+@aten("put")
+def put(b, x, indices, source, accumulate=False):
+    """Assign at row-major positions; of equal ones the last counts, or all are added."""
+    flat = b.reshape(x, shape=(x.type.elements,))
+    at = b.reshape(b.to(indices, I64), shape=(indices.type.elements,))
+    values = b.reshape(source, shape=(source.type.elements,))
+    mode = "add" if accumulate else "set"
+    made = b.scatter_along(flat, _from_front(b, at, x.type.elements), values, axis=0, mode=mode)
+    return b.reshape(b.in_range(made), shape=x.type.shape)
+
+
 @aten("scatter_add")
 def scatter_add(b, x, axis, indices, updates):
     return _scatter(b, x, axis, indices, updates, "add")

@@ -1,4 +1,4 @@
-"""Reductions, softmax, sorting and scans of ATen."""
+"""Reductions, softmax and scans of ATen."""
 
 from __future__ import annotations
 
@@ -204,68 +204,6 @@ def cumulative_extreme(b, x, axis):
     place = b.iota(shape=x.type.shape, dtype="i64", axis=axis)
     at = b.cummax(b.select(held, place, b.scalar_like(0, place)), axis=axis)
     return b.take_along(x, at, axis=axis), at
-
-
-@aten("sort")
-def sort(b, x, axis=-1, descending=False):
-    return _sorted(b, x, axis, descending)
-
-
-@aten("sort.stable")
-def sort_stable(b, x, *, stable=None, dim=-1, descending=False):
-    return _sorted(b, x, dim, descending)
-
-
-def _sorted(b, x, axis, descending):
-    if x.type.rank == 0:
-        return x, b.constant(0, "i64")
-    axis = axis_of(axis, x.type.rank)
-    return (
-        b.sort(x, axis=axis, descending=descending),
-        b.argsort(x, axis=axis, descending=descending),
-    )
-
-
-@aten("argsort", "argsort.default")
-def argsort(b, x, axis=-1, descending=False):
-    return _sorted(b, x, axis, descending)[1]
-
-
-@aten("argsort.stable")
-def argsort_stable(b, x, *, stable=True, dim=-1, descending=False):
-    return _sorted(b, x, dim, descending)[1]
-
-
-@aten("kthvalue")
-def kthvalue(b, x, k, axis=-1, keepdim=False):
-    """Return the k-th smallest (counted from 1) along an axis, and its position."""
-    if x.type.rank == 0:
-        return x, b.constant(0, "i64")
-    axis = axis_of(axis, x.type.rank)
-    return tuple(_at(b, v, axis, k - 1, keepdim) for v in _sorted(b, x, axis, False))
-
-
-def _at(b, x, axis, place, keepdim):
-    """Return one position of an axis."""
-    shape = x.type.shape
-    one = b.slice(
-        x,
-        starts=tuple(place if i == axis else 0 for i in range(len(shape))),
-        limits=tuple(place + 1 if i == axis else d for i, d in enumerate(shape)),
-        strides=(1,) * len(shape),
-    )
-    return (
-        one if keepdim else b.reshape(one, shape=tuple(d for i, d in enumerate(shape) if i != axis))
-    )
-
-
-@aten("topk")
-def topk(b, x, k, axis=-1, largest=True, sorted=True):
-    if x.type.rank:
-        return b.topk(x, axis=axis_of(axis, x.type.rank), k=k, largest=largest)
-    if k != 1:
-        raise NotSupported(f"the {k} largest elements of a scalar")
-    return x, b.constant(0, I64)
 
 
 def root(b, x, power: float = 0.5):
