@@ -78,8 +78,8 @@ def test_a_file_that_changes_during_the_import_is_read_again(tmp_path, monkeypat
     path = save(tmp_path, first, "weights.bin")
     import_file = frontend.import_file
 
-    def changing(read, **options):
-        made = import_file(read, **options)
+    def changing(*given, **options):
+        made = import_file(*given, **options)
         (tmp_path / "weights.bin").unlink()  # what was read is mapped, and stays
         save(tmp_path, first + 1, location)
         return made
