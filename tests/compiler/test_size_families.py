@@ -97,9 +97,10 @@ class Narrow(nn.Module):
 #: The model, the shape of its input, the axis that varies, and whether there is a family.
 CASES = {
     "attention, length": (Attention, (2, 20, 32), 1, True),
-    "attention, batch": (Attention, (2, 20, 32), 0, True),
-    "convolutions, batch": (Images, (2, 3, 20, 20), 0, True),
-    "convolution, height": (Wide, (2, 3, 20, 20), 2, True),
+    "attention, batch": (Attention, (5, 20, 32), 0, True),
+    "convolutions, batch": (Images, (5, 3, 20, 20), 0, True),
+    # Resizing takes rows by a constant with their positions, another for each size.
+    "convolution, height": (Wide, (2, 3, 20, 20), 2, False),
     "recurrent, batch": (Recurrent, (20, 9, 6), 0, True),
     "movement, rows": (Moved, (40, 12), 0, True),
     "reductions, rows": (Reduced, (30, 4), 0, True),
