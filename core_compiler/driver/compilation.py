@@ -322,9 +322,11 @@ class Compilation:
             graph = self.facts.get(IMPORTED)
             checks = self.positions if graph is None else graph.positions
             own = self._own_bound = Bound(self.executable, self.trim, checks)
-        if self.other_sizes is not None:
-            for argument, array in zip(own.executable.program.inputs, given, strict=False):
-                if argument.shape != getattr(array, "shape", None):
+        inputs = own.executable.program.inputs
+        if self.other_sizes is not None and len(given) == len(inputs):
+            for argument, array in zip(inputs, given, strict=True):
+                shape = array.shape if hasattr(array, "shape") else np.shape(array)
+                if argument.shape != shape:
                     return self.other_sizes.bind(arrays, given)
         return own
 

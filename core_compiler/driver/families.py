@@ -26,6 +26,8 @@ Shapes = tuple[tuple[int, ...], ...]
 #: By how much the largest size of a family exceeds those that were called, and how many are tried,
 #: each half as far above the smallest.
 GROWTH, TRIES = 2, 3
+#: How often a line's sizes may be tried in vain: each time costs compiles.
+ATTEMPTS = 3
 #: Options of passes: what small constants are computed from may depend on the size.
 _FEW_CONSTANTS: Mapping[str, Mapping[str, str]] = {"fold_constants": {"small": "0"}}
 
@@ -138,7 +140,11 @@ class _SizeValues:
 
 
 class Families:
-    """The families of a line; ``reason``: why there is not another; ``tried``: how often."""
+    """The families of a line.
+
+    ``reason``: why there is not another; ``tried``: how often one was tried, but for those that
+    made a family larger.
+    """
 
     def __init__(self, line: Line, model: CompiledModel, arrays: Sequence):
         self.line, self.model, self.reason, self.tried = line, model, "", 0
@@ -151,21 +157,27 @@ class Families:
         """Return the program for a size, or None if it is in no family."""
         for each in self._found:
             if t in each.family:
-                program, last = each.family.program(t), each.family.largest
-                executable = self.model.load(program, last.arrays, each.executable)
-                held = each.positions(t)
-                positions = None if held is None else Positions.from_json(held)
-                return Bound(executable, each.trim, positions, each.values(t))
+                with suppress(NoFamily, NotPolynomial):  # of what follows from this size
+                    return self._bound(each, t)
         return None
+
+    def _bound(self, found: _Ranged, t: int) -> Bound:
+        program, last = found.family.program(t), found.family.largest
+        held, values = found.positions(t), found.values(t)
+        positions = None if held is None else Positions.from_json(held)
+        executable = self.model.load(program, last.arrays, found.executable)
+        return Bound(executable, found.trim, positions, values)
 
     def extend(self, t: int) -> bool:
         """Make the family that ends before ``t`` larger, or another; return whether it has t."""
-        if not self._found or t <= self._found[-1].family.high:
+        known = bool(self._found) and t > self._found[-1].family.high
+        if not known or self.tried >= ATTEMPTS:
             return False
         last = self._found[-1].family
         if self.form(last.low, t * GROWTH, last.high, t):
             del self._found[-2]
             return True
+        self.tried += 1
         return self.form(t, t * GROWTH)
 
     def form(self, low: int, high: int, middle: int | None = None, at_least: int = 0) -> bool:

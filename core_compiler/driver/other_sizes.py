@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core_compiler.driver.families import GROWTH, Bound, Families, Line, Shapes
+from core_compiler.driver.families import ATTEMPTS, GROWTH, Bound, Families, Line, Shapes
 from core_compiler.frontends.base import Imported
 from core_compiler.passes.schedule_kernels import EARLIER, scheduled_as
 from core_compiler.runtime import memory
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 #: The share of the free memory that programs of other sizes may take, and how many are kept.
 SHARE, KEPT = 0.25, 64
-#: Sizes of a line that are needed for a family; and how often one is tried, each time after as
-#: many further sizes.
-BEGIN, ATTEMPTS = 3, 3
+#: Sizes of a line that are needed for a family, and again for each further try.
+BEGIN = 3
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class OtherSizes:
 
     @property
     def reasons(self) -> list[str]:
-        """Why there is no family for sizes along a line, one line each."""
+        """The reasons why lines of sizes have no family, or no larger one."""
         return [families.reason for families in self._lines.values() if families.reason]
 
     def bind(self, arrays: Sequence, given: Sequence[np.ndarray]) -> Bound:
@@ -91,14 +90,17 @@ class OtherSizes:
 
     def _shapes(self, given: Sequence[np.ndarray]) -> Shapes:
         own = len(given) - len(self._made.state)
-        return tuple(tuple(getattr(array, "shape", ())) for array in given[:own])
+        return tuple(map(_shape, given[:own]))
 
     def _make(self, shapes: Shapes, arrays: Sequence) -> tuple[Bound, str, int]:
         for line, families in self._lines.items():
             t = line.find(shapes)
-            if t is not None and (bound := families.bound(t)) is not None:
-                return bound, "family", 0
-            if t is not None and families.extend(t) and (bound := families.bound(t)) is not None:
+            if t is None:
+                continue
+            bound = families.bound(t)
+            if bound is None and families.extend(t):
+                bound = families.bound(t)
+            if bound is not None:
                 return bound, "family", 0
         imported = self.open(arrays)
         examples = tuple(numbers(a) for a in self._made.leaves(arrays))
@@ -148,10 +150,18 @@ class OtherSizes:
         imported = self._reopen(arrays)
         own = self._made.stages[0].module.main.arguments
         given = imported.module.main.arguments
-        if [(a.name, a.type.dtype) for a in given] != [(a.name, a.type.dtype) for a in own]:
+        if [a.name for a in given] != [a.name for a in own]:
             raise UserError(
                 "the model has other inputs at these sizes", "call", "compile it for them"
             )
+        for was, now in zip(own, given, strict=True):
+            if was.type.dtype != now.type.dtype:
+                expected, found = was.type.dtype.numpy, now.type.dtype.numpy
+                raise UserError(
+                    f"expected {expected}, got {found}",
+                    f"call, input {was.name!r}",
+                    f"convert it, for example with .astype('{expected}')",
+                )
         return imported
 
     def start(
@@ -189,3 +199,7 @@ class OtherSizes:
             taken += bound.executable.program.memory_bytes(threads, constants=False)
             if number and (taken > budget or number >= KEPT):
                 del self._bound[shapes]
+
+
+def _shape(array: Any) -> tuple[int, ...]:
+    return tuple(array.shape if hasattr(array, "shape") else np.shape(array))

@@ -13,9 +13,10 @@ pass.  It exists only if
 
 Why the sizes between have this program too: passes and schedules decide by comparing numbers that
 are polynomials of the size.  An equality that holds at three sizes holds at all; a bound that holds
-at both ends of a growing number holds between; a divisor of two neighbouring values divides all.
-Passing over a simplification that only some size between permits changes no bit, and kernels are
-right at all sizes (index arguments).
+at both ends of a growing number holds between; a divisor of two neighbouring numbers of a line
+divides all.  Code relies on a divisor only of numbers that are in it, and it is the same at all
+sizes: those that vary are index arguments, for which it is right whatever they are.  Passing over a
+simplification that only some size between permits changes no bit.
 """
 
 from __future__ import annotations
