@@ -75,10 +75,9 @@ class _State:
 
     def complaints(self, op: Op) -> Iterator[str]:
         result = Output.of(op)
-        to, old = (
-            self._of(result.buffer),
-            self.inputs.get(-1 if result.takes is None else result.takes),
-        )
+        to, old = self._of(result.buffer), None
+        if result.takes is not None:
+            old = self.inputs.get(result.takes)
         what = f"result {result.index} in the memory of argument {result.takes}"
         if old is None:
             yield f"{what}: unknown argument"

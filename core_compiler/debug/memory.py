@@ -65,7 +65,7 @@ def unplaced(module: Module) -> list[str]:
         f"{op.result} has no memory: neither an offset nor the memory of a result"
         for op in module.main.body.ops
         if (alloc := Alloc.match(op))
-        and (alloc.size is None or alloc.offset is alloc.output is None)
+        and (alloc.size is None or (alloc.offset is None and alloc.output is None))
     ]
 
 
@@ -76,7 +76,7 @@ def mismarked(module: Module) -> list[str]:
     """
     ops = module.main.body.ops
     spans, root = _spans(ops), roots(ops)
-    results = {root.get(v, v) for v in (op.operands[0] for op in ops if op.kind == OUTPUT)}
+    results = {root.get(op.operands[0], op.operands[0]) for op in ops if op.kind == OUTPUT}
     wrong = []
     for op in ops:
         alloc = Alloc.match(op)

@@ -32,7 +32,6 @@ from core_compiler.ops.base import view
 from core_compiler.ops.builder import Builder
 from core_compiler.support.errors import UserError
 
-#: Ops that stand for the ops in their region, which reads only its arguments.
 #: The number of locations of an op that an error lists; the others are counted.
 _MAX_LOCATIONS = 3
 
