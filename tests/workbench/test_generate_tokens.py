@@ -11,6 +11,7 @@ import pytest
 from core_compiler.driver.generate import Parts, Sampling, generate
 from core_compiler.support.errors import UserError
 from workbench.commands.cli import main
+from workbench.model import peers
 
 SMALL = ("--width", "0.1", "--depth", "2")
 
@@ -65,6 +66,19 @@ def test_wrong_logits_are_told(capsys) -> None:
         capsys, "gpt2-decode", *SMALL, "--tokens", "3", "--against", "torch", "--tolerance", "0"
     )
     assert code == 1 and data["verdict"] == "differs"
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(1.0, "within"), (1.001, "differs")])
+def test_without_a_tolerance_it_is_judged(scale, verdict, capsys, monkeypatch) -> None:
+    made = peers.torch_function
+
+    def other(*given, **options):
+        call = made(*given, **options)
+        return lambda *arrays: tuple(np.float32(scale) * result for result in call(*arrays))
+
+    monkeypatch.setattr(peers, "torch_function", other)
+    code, data = answer(capsys, "gpt2-decode", *SMALL, "--tokens", "3", "--against", "torch")
+    assert (code, data["verdict"]) == (int(verdict == "differs"), verdict)
 
 
 def test_draws_are_the_same_for_the_same_seed(capsys) -> None:

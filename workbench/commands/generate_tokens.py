@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,10 +12,13 @@ import numpy as np
 
 from core_compiler.support.errors import UserError
 from workbench.commands import common
+from workbench.commands.compile_model import exit_code
 from workbench.commands.printing import emit
 from workbench.model import peers
 from workbench.support import units
 
+#: How programs for other sizes come about -> words.
+_HOW = {"compiled": "compiled", "family": "of a family"}
 #: Calls of a run that are not counted: programs for their sizes are made.
 FIRST = 4
 
@@ -86,9 +90,16 @@ def run(arguments, options, path: Path | None) -> int:
         forced = _Forced(sampling, tokens)
         call = their(options.threads)
         theirs = list(generate(call, parts, inputs, arguments.tokens, forced))
-        data |= _compared(tokens, theirs, forced, arguments.tolerance)
+        data |= _compared(tokens, theirs, forced)
+        if arguments.tolerance is not None:
+            worst = data["worst_relative_error"]
+            data["verdict"] = "within" if worst <= arguments.tolerance else "differs"
+        else:
+            judged = {data["worst_call"], arguments.tokens - 1}
+            again = _Forced(sampling, tokens)
+            data["verdict"] = _judged(made, call, parts, inputs, again, judged)
     emit(arguments, data, lambda: _text(data))
-    return int(data["verdict"] == "differs")
+    return exit_code(data["verdict"]) if arguments.against else 0
 
 
 class _Forced:
@@ -142,24 +153,54 @@ def _rate(tokens: Sequence) -> float:
     return 1.0 / statistics.median(counted)
 
 
-def _compared(tokens, theirs, forced: _Forced, tolerance: float | None) -> dict[str, Any]:
-    """Compare the logits of each step, given the same tokens before it."""
-    errors = []
-    for ours, other in zip(tokens, theirs, strict=True):
-        largest = float(np.abs(other.logits).max()) or 1.0
-        errors.append(float(np.abs(ours.logits - other.logits).max()) / largest)
-    worst = max(errors)
-    same = sum(a == b for a, b in zip(forced.given, forced.chosen, strict=True))
-    verdict = "not_compared"
-    if tolerance is not None:
-        verdict = "within" if worst <= tolerance else "differs"
+def _compared(tokens, theirs, forced: _Forced) -> dict[str, Any]:
+    """Compare the logits of each call, given the same tokens before it."""
+    from core_compiler.debug import metric
+
+    distances = [
+        metric.distance(other.logits, ours.logits)
+        for ours, other in zip(tokens, theirs, strict=True)
+    ]
+    worst = max(range(len(distances)), key=lambda call: distances[call].relative)
     return {
-        "worst_relative_error": worst,
-        "same_choice": same,
+        "worst_relative_error": distances[worst].relative,
+        "worst_call": worst,
+        "same_choice": sum(a == b for a, b in zip(forced.given, forced.chosen, strict=True)),
         "choices": len(forced.given),
-        "verdict": verdict,
         "peer_tokens_per_second": _rate(theirs),
     }
+
+
+def _judged(made, peer: Callable, parts, inputs, again: _Forced, calls: set[int]) -> str:
+    """Return the verdict on all results of some calls, as ``workbench run --against`` gives it.
+
+    The calls are made again, with the same tokens, and the peer is called with the inputs of ours.
+    """
+    from core_compiler.debug import verdict, whole
+    from core_compiler.driver.generate import generate
+
+    if made.other_sizes is None or made.state:
+        return "not_compared"
+    number, verdicts = itertools.count(), list[str]()
+
+    def call(*arrays: np.ndarray) -> Sequence[np.ndarray]:
+        given = [np.array(array) for array in arrays]
+        ours = made(*arrays)
+        if next(number) in calls:
+            imported = made.other_sizes.open(given)
+            judged = whole.judge_results(
+                imported.module,
+                given,
+                ours,
+                peer(*given),
+                lambda: [peer(*moved) for moved in whole.moved_inputs(given)],
+                imported.trimmed,
+            )
+            verdicts.extend(each.verdict for each in judged)
+        return ours
+
+    list(generate(call, parts, inputs, max(calls) + 1, again))
+    return verdict.worst(verdicts)
 
 
 def _text(data: dict[str, Any]) -> str:
@@ -175,7 +216,7 @@ def _text(data: dict[str, Any]) -> str:
             f"{data['against']}: {data['peer_tokens_per_second']:.1f} tokens/s; logits differ by "
             f"at most {data['worst_relative_error']:.2g} (of max abs), "
             f"{data['same_choice']} of {data['choices']} choices are the same"
-            + ("" if data["verdict"] == "not_compared" else f": {data['verdict']}")
+            f": {data['verdict']}"
         )
     return "\n".join(lines)
 
@@ -187,5 +228,5 @@ def _rebinds(rebinds: Sequence[dict[str, Any]]) -> str:
     parts = []
     for how, times in by_how.items():
         median = units.duration(statistics.median(times))
-        parts.append(f"{units.counted(len(times), 'size')} {how} (median {median})")
+        parts.append(f"{units.counted(len(times), 'size')} {_HOW[how]} (median {median})")
     return "other sizes: " + (", ".join(parts) or "none")
