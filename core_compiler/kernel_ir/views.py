@@ -31,30 +31,6 @@ class For(OpView):
         return self.body.arguments[1:]
 
 
-class If(OpView):
-    kind = "kernel.if"
-    condition = Operand(0)
-
-
-class Load(OpView):
-    """``rest`` are the indices and, of a vector, perhaps its count of lanes."""
-
-    kind = "kernel.load"
-    buffer = Operand(0)
-    rest = Operands(1)
-    axis = Attribute[int](-1)
-
-
-class Store(OpView):
-    """``rest`` are the indices and, of a vector, perhaps its count of lanes."""
-
-    kind = "kernel.store"
-    value = Operand(0)
-    buffer = Operand(1)
-    rest = Operands(2)
-    axis = Attribute[int](-1)
-
-
 class View(OpView):
     kind = "kernel.view"
     buffer = Operand(0)

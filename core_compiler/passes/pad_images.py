@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from core_compiler.ir import Op, Value
-from core_compiler.ir.refusal import Refusal, refuse
-from core_compiler.ops.builder import Builder
+from core_compiler.ir import Op
+from core_compiler.ir.refusal import refuse
 from core_compiler.ops.reduction import lowest
 from core_compiler.ops.typed import AvgPool, Conv, MaxPool
 from core_compiler.passes.replacement import ReplaceOps
@@ -31,52 +30,44 @@ class PadImages(ReplaceOps):
 
     @override
     def refused(self, op):
-        return _refused(op)
+        found = _view(op)
+        if found is None:
+            return refuse("a convolution or pool", "{0} is none", op)
+        conv, average = Conv.match(op), AvgPool.match(op)
+        if conv is not None and (conv.w.type.shape[1] != 1 or conv.groups < 2):
+            return refuse("a depthwise convolution", "{0} sums over channels", op)
+        if average is not None and not average.count_padding:
+            return refuse("padding that counts", "{0} divides by the elements inside", op)
+        if found.op.operands[0].type.order is not None:
+            return refuse("pixels as lanes", "the channels of {0} are adjacent", op)
+        if min(found.low + found.high, default=0) < 0 or not any(found.low + found.high):
+            return refuse("padding", "{0} has none", op)
+        edge = found.low[-1] + found.high[-1]
+        if conv is not None and not edge * EDGE > op.result.type.shape[-1]:
+            return refuse("enough pixels at edges", "{0} has {1} in a row", op, edge)
+        return None
 
     @override
     def replacement(self, b, op):
-        return _padded(b, op)
+        found = _view(op)
+        assert found is not None
+        x, *rest = op.operands
+        kind, none = x.type, (0,) * len(found.low)
+        value = lowest(kind.dtype) if op.kind == MaxPool.kind else 0
+        images = b.pad(
+            x,
+            b.constant(value, kind.dtype),
+            low=(0, 0, *found.low),
+            high=(0, 0, *found.high),
+            interior=(0,) * kind.rank,
+        )
+        attributes = {**op.attributes, "low": none, "high": none}
+        return b.op(op.kind, [images, *rest], **attributes)
 
     @override
     def rule(self, op):
         return f"{op.kind.split('.')[1]} of padded images"
 
 
-def _refused(op: Op) -> Refusal | None:
-    found = _view(op)
-    if found is None:
-        return refuse("a convolution or pool", "{0} is none", op)
-    conv, average = Conv.match(op), AvgPool.match(op)
-    if conv is not None and (conv.w.type.shape[1] != 1 or conv.groups < 2):
-        return refuse("a depthwise convolution", "{0} sums over channels", op)
-    if average is not None and not average.count_padding:
-        return refuse("padding that counts", "{0} divides by the elements inside", op)
-    if found.op.operands[0].type.order is not None:
-        return refuse("pixels as lanes", "the channels of {0} are adjacent", op)
-    if min(found.low + found.high, default=0) < 0 or not any(found.low + found.high):
-        return refuse("padding", "{0} has none", op)
-    edge = found.low[-1] + found.high[-1]
-    if conv is not None and not edge * EDGE > op.result.type.shape[-1]:
-        return refuse("enough pixels at edges", "{0} has {1} in a row", op, edge)
-    return None
-
-
 def _view(op: Op) -> Conv | MaxPool | AvgPool | None:
     return Conv.match(op) or MaxPool.match(op) or AvgPool.match(op)
-
-
-def _padded(b: Builder, op: Op) -> Value:
-    found = _view(op)
-    assert found is not None
-    x, *rest = op.operands
-    kind, none = x.type, (0,) * len(found.low)
-    value = lowest(kind.dtype) if op.kind == MaxPool.kind else 0
-    images = b.pad(
-        x,
-        b.constant(value, kind.dtype),
-        low=(0, 0, *found.low),
-        high=(0, 0, *found.high),
-        interior=(0,) * kind.rank,
-    )
-    attributes = {**op.attributes, "low": none, "high": none}
-    return b.op(op.kind, [images, *rest], **attributes)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from core_compiler.ir import Op, Value
-from core_compiler.ir.refusal import Refusal, refuse
-from core_compiler.ops.builder import Builder
+from core_compiler.ir import Op
+from core_compiler.ir.refusal import refuse
 from core_compiler.ops.rules import I32
 from core_compiler.ops.typed import Argmax, Argmin
 from core_compiler.passes.replacement import ReplaceOps
@@ -30,11 +29,31 @@ class SplitArgReductions(ReplaceOps):
 
     @override
     def refused(self, op):
-        return _refused(op)
+        found = _view(op)
+        if found is None:
+            return refuse("an arg reduction", "{0} is none", op)
+        kind = found.x.type
+        if found.axis % kind.rank != kind.rank - 1:
+            return refuse("the last axis", "{0} reduces axis {1}", op, found.axis)
+        if not SHORTEST <= kind.shape[-1] < LONGEST:
+            return refuse("long rows", "{0} reduces {1} elements", op, kind.shape[-1])
+        return None
 
     @override
     def replacement(self, b, op):
-        return _split(b, op)
+        found = _view(op)
+        assert found is not None
+        x, kind = found.x, found.x.type
+        axis, shape = kind.rank - 1, kind.shape
+        reduced = b.reduce_max if isinstance(found, Argmax) else b.reduce_min
+        extreme = b.broadcast(reduced(x, axes=(axis,)), shape=shape, dims=tuple(range(axis)))
+        hit = b.eq(x, extreme)
+        if kind.dtype.is_float:
+            hit = b.or_(hit, b.ne(x, x))
+        positions = b.iota(shape=shape, axis=axis, dtype=I32)
+        none = b.expand(b.constant(shape[-1] - 1, I32), shape)
+        first = b.reduce_min(b.select(hit, positions, none), axes=(axis,))
+        return b.cast(first, dtype=found.dtype)
 
     @override
     def rule(self, op):
@@ -43,31 +62,3 @@ class SplitArgReductions(ReplaceOps):
 
 def _view(op: Op) -> Argmax | Argmin | None:
     return Argmax.match(op) or Argmin.match(op)
-
-
-def _refused(op: Op) -> Refusal | None:
-    found = _view(op)
-    if found is None:
-        return refuse("an arg reduction", "{0} is none", op)
-    kind = found.x.type
-    if found.axis % kind.rank != kind.rank - 1:
-        return refuse("the last axis", "{0} reduces axis {1}", op, found.axis)
-    if not SHORTEST <= kind.shape[-1] < LONGEST:
-        return refuse("long rows", "{0} reduces {1} elements", op, kind.shape[-1])
-    return None
-
-
-def _split(b: Builder, op: Op) -> Value:
-    found = _view(op)
-    assert found is not None
-    x, kind = found.x, found.x.type
-    axis, shape = kind.rank - 1, kind.shape
-    reduced = b.reduce_max if isinstance(found, Argmax) else b.reduce_min
-    extreme = b.broadcast(reduced(x, axes=(axis,)), shape=shape, dims=tuple(range(axis)))
-    hit = b.eq(x, extreme)
-    if kind.dtype.is_float:
-        hit = b.or_(hit, b.ne(x, x))
-    positions = b.iota(shape=shape, axis=axis, dtype=I32)
-    none = b.expand(b.constant(shape[-1] - 1, I32), shape)
-    first = b.reduce_min(b.select(hit, positions, none), axes=(axis,))
-    return b.cast(first, dtype=found.dtype)

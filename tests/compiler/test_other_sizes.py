@@ -15,7 +15,7 @@ from core_compiler.support.errors import UserError
 from core_compiler.support.polynomial import NotPolynomial, Polynomial, fitted
 
 torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
+nn = torch.nn
 
 SEED = 5
 

@@ -9,8 +9,7 @@ import core_compiler as cc
 from core_compiler.numerics.reference.digest import same_bits
 
 torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+nn, F = torch.nn, torch.nn.functional
 
 pytestmark = pytest.mark.slow
 

@@ -53,8 +53,8 @@ def schedule(
     last = nest[-1]
     other, operands = _transposed(kernel, last)
     if other is not None and other == nest[-2] and is_legal(vectorise, kernel, last, width):
-        shortest = [extent(kernel, (last,), sizes) for sizes in launches]
-        columns = min(TILE_COLUMNS, width * -(-max(shortest, default=TILE_COLUMNS) // width))
+        extents = [extent(kernel, (last,), sizes) for sizes in launches]
+        columns = min(TILE_COLUMNS, width * -(-max(extents, default=TILE_COLUMNS) // width))
         return _tiled(s, other, last, width, operands, max(columns, width))
     chosen = next((name for name in nest[:-1] if is_chosen_by(kernel, name)), None)
     if chosen is not None:
