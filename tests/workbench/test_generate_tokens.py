@@ -101,6 +101,7 @@ def test_it_is_recorded(capsys, tmp_path: Path) -> None:
         (("gpt2-decode", *SMALL, "--tokens", "0"), "expected 1 or more"),
         (("gpt2-decode", *SMALL, "--tokens", "2", "--temperature", "-1"), "temperature"),
         (("gpt2-decode", *SMALL, "--tokens", "2", "--against", "jax"), "choose torch"),
+        (("digits-mlp", "--sampling-seed", "7"), "add --tokens N"),
     ],
 )
 def test_bad_requests_say_what_to_do(words, message, capsys) -> None:

@@ -43,6 +43,14 @@ def add_arguments(parser) -> None:
     )
 
 
+def refuse_without_tokens(arguments) -> None:
+    """Raise UserError for options of generation where nothing is generated."""
+    for name in ("temperature", "top", "sampling_seed"):
+        if getattr(arguments, name):
+            option = "--" + name.replace("_", "-")
+            raise UserError("no tokens are generated", option, "add --tokens N")
+
+
 def run(arguments, options, path: Path | None) -> int:
     import core_compiler as cc
     from core_compiler.driver.generate import Parts, Sampling, generate

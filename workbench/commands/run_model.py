@@ -64,6 +64,7 @@ def run(arguments) -> int:
     require_execution(arguments.target)
     if arguments.tokens is not None:
         return generate_tokens.run(arguments, options, path)
+    generate_tokens.refuse_without_tokens(arguments)
     model = common.load(arguments)
     peer = None
     if arguments.against:
