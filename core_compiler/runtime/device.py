@@ -203,27 +203,31 @@ def check_count(program: Program, arrays: Sequence) -> None:
         )
 
 
-def check_input(argument: Argument, array, where: str) -> np.ndarray:
-    """Check one array, as :func:`check_inputs` does."""
-    where = f"{where}, input {argument.name!r}"
-    if type(array) is not np.ndarray:
+def check_input(argument: Argument, given, name: str) -> np.ndarray:
+    """Check one array for an input of the program ``name``, as :func:`check_inputs` does."""
+    array = given
+    if type(given) is not np.ndarray:
         try:
-            array = numbers(array)
+            array = numbers(given)
         except ValueError as error:
+            where = _input(argument, name)
             raise UserError(str(error), where, "pass a dense array of numbers") from None
     if array.dtype != argument.numpy:
         raise UserError(
             f"expected {argument}, got {array.dtype}",
-            where,
+            _input(argument, name),
             f"convert it, for example with .astype({argument.numpy.name!r})",
         )
     if array.shape != argument.shape:
         got = "x".join(map(str, array.shape)) or "scalar"
         raise UserError(
             f"expected {argument}, got shape {got}",
-            where,
+            _input(argument, name),
             "pass that shape, or compile for this one",
         )
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        return np.array(array, order="C")
-    return array
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")
+
+
+def _input(argument: Argument, name: str) -> str:
+    return f"{name}, input {argument.name!r}"

@@ -2,7 +2,7 @@
 
 Runs of the contenders are interleaved, so that a slowdown of the machine affects all of them.  Each
 turn starts with a pause (other systems' threads spin for some milliseconds after a run, which would
-be measured here) and an untimed run.
+be measured here) and untimed runs, because after a pause caches and clocks take some runs to settle.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ PEERS = ("torch", "torch.compile", "onnxruntime")
 #: a shorter pause, the next contender shares its processors with them (4 ms instead of 0.15 in one
 #: run of three).
 PAUSE = 0.25
+#: Seconds of untimed runs after a pause, and at least one run: after 0.5 s of sleep, calls of 0.4 ms
+#: took 1.7, 1.2, 1.0, ... ms, for 8 ms.
+SETTLE = 0.02
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,15 @@ def compare(
         for name, run in contenders.items():
             time.sleep(PAUSE)
             round_start = time.perf_counter()
-            for number in range(-1, runs):
+            run()
+            while time.perf_counter() - round_start < SETTLE:
+                run()
+            for _ in range(runs):
                 start = time.perf_counter_ns()
                 run()
                 elapsed = (time.perf_counter_ns() - start) / 1e3
-                if number >= 0:
-                    samples[name].append(elapsed)
-                each = (time.perf_counter() - round_start) / (number + 2)
-                if samples[name] and each * len(contenders) > budget.left:
+                samples[name].append(elapsed)
+                if elapsed / 1e6 * len(contenders) > budget.left:
                     break
         done += 1
     timings = {name: Timing(tuple(values)) for name, values in samples.items()}
