@@ -98,7 +98,8 @@ class ProductPlan(LaunchPlan):
             return self._panels(sizes) if self.pack else []
         batch, m, n, _ = extents(self.kernel, self.product, sizes)
         most = max(1, ITEM_ROWS // self.rows)
-        rows, columns = work_item(batch, -(-m // self.rows), -(-n // self.columns), threads, most)
+        tiles = -(-m // self.rows), -(-n // self.columns)
+        rows, columns = work_item(batch, *tiles, threads, most, bool(self.pack))
         chosen = (rows, columns) if self.product.rows else (columns,)
         return [*chosen, *(self._panels(sizes) if self.pack else ())]
 
@@ -168,24 +169,40 @@ def longest_chunk(kernel: Function, sizes: Sequence[int], product: Product | Non
     return min(length, size) * width
 
 
-#: Rows of a work item: each copied element of ``b`` is used for this many rows, and their packed
-#: chunks fit the second-level cache next to a panel.
-ITEM_ROWS = 140
+#: The most rows of a work item: their packed chunks fit the second-level cache next to a panel.
+ITEM_ROWS = 280
+#: The most register tiles of a work item: its totals fit the second-level cache.
+ITEM_TILES = 240
+#: Cycles for a term of the sum: of a register tile, of a copied row of tiles, of a copied panel of
+#: ``b`` (whose rows are far apart in memory), and of a panel that was packed beforehand.
+TILE_CYCLES, ROWS_CYCLES, PANEL_CYCLES, PACKED_CYCLES = 14, 2, 8, 2
 
 
-def work_item(batch: int, rows: int, columns: int, threads: int, most_rows: int) -> tuple[int, int]:
+def work_item(
+    batch: int, rows: int, columns: int, threads: int, most_rows: int, packed: bool = False
+) -> tuple[int, int]:
     """Return the rows and columns of a work item in register tiles.
 
-    There are at most ``most_rows`` rows. The packed rows and totals of an item fit the second-level
-    cache, and the threads get equal numbers of items.
+    They are those of the shortest time of the thread with the most items: an item copies its rows
+    and its panels once, so that small items copy more, and few items leave threads idle.
     """
-    row_items = max(1, -(-rows // most_rows))
-    rows_each = -(-rows // row_items) or 1
-    most = max(1, 240 // max(rows_each, 1))
-    column_items = max(1, -(-columns // most))
-    while (batch * row_items * column_items) % threads and column_items < columns:
-        column_items += 1
-    return rows_each, -(-columns // column_items) or 1
+    panel = PACKED_CYCLES if packed else PANEL_CYCLES
+
+    def cost(item: tuple[int, int]) -> tuple[int, int]:
+        height, width = item
+        items = batch * -(-rows // height) * -(-columns // width)
+        cycles = height * width * TILE_CYCLES + height * ROWS_CYCLES + width * panel
+        return -(-items // threads) * cycles, height * width
+
+    heights = [h for h in _parts(rows) if h <= most_rows] or [1]
+    items = [(h, w) for h in heights for w in _parts(columns) if h * w <= max(ITEM_TILES, h)]
+    return min(items, key=cost)
+
+
+@lru_cache(maxsize=1024)
+def _parts(size: int) -> tuple[int, ...]:
+    """Return the sizes of the largest of 1, 2, ... equal parts of ``size``, without repeats."""
+    return tuple(dict.fromkeys(-(-size // parts) for parts in range(1, size + 1))) or (1,)
 
 
 def pack_plan(kernel: Function, product: Product, columns: int, packed: bool) -> dict:
