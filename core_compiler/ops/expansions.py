@@ -140,3 +140,17 @@ def avg_pool_gradient(b: Builder, op: typed.AvgPoolGradient, dy: Value) -> Value
             high=(0, 0, *(max(-e, 0) for e in ends)),
         )
     return found
+
+
+def windows(b: Builder, op: typed.Windows) -> Value:
+    """Return the windows by gathers: one along each of the axes, whose positions go to the end."""
+    made = op.x
+    for axis, size, stride, dilation in zip(
+        op.axes, op.sizes, op.strides, op.dilations, strict=True
+    ):
+        count = op.result.type.shape[axis]
+        places = np.arange(count)[:, None] * stride + np.arange(size) * dilation
+        made = b.take(made, b.constant(places.astype(np.int64)), axis=axis)
+        rank = made.type.rank
+        made = b.transpose(made, permutation=(*range(axis + 1), *range(axis + 2, rank), axis + 1))
+    return made

@@ -113,6 +113,15 @@ def reverse(context, op: typed.Reverse, index) -> Read:
     )
 
 
+def windows(context, op: typed.Windows, index) -> Read:
+    rank = op.x.type.rank
+    found = list(index[:rank])
+    for number, axis in enumerate(op.axes):
+        inside = index[rank + number] * op.dilations[number]
+        found[axis] = found[axis] * op.strides[number] + inside
+    return Read(0, tuple(found))
+
+
 def pad(context, op: typed.Pad, index) -> Read:
     x = op.x.type
     inside, found = [], []

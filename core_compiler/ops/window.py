@@ -1,9 +1,11 @@
-"""Pooling windows over [N, C, spatial..], one to three spatial axes."""
+"""Windows: pooling over [N, C, spatial..], one to three spatial axes; all windows of any axes."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from core_compiler.ir import tensor
-from core_compiler.ops import dims, expansions, hooks, typed
+from core_compiler.ops import dims, expansions, hooks, index_maps, typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.precision import FOLLOWS, GRADIENT
@@ -11,7 +13,9 @@ from core_compiler.ops.rules import (
     FLOATS,
     I64,
     NUMBERS,
+    free,
     need,
+    need_axes,
     need_dtype,
     need_length,
     need_shape,
@@ -220,5 +224,58 @@ declare(
         expand=expansions.avg_pool_gradient,
         lower=hooks.WindowGradient("mean"),
         gradient=RULES["avg_pool_gradient"],
+    )
+)
+
+
+def _windows_rule(types, attributes):
+    (x,), axes = types, attributes["axes"]
+    need_axes(axes, x.rank)
+    shape = list(x.shape)
+    for name in ("sizes", "strides", "dilations"):
+        need_length(name, attributes[name], len(axes))
+    for axis, size, stride, dilation in _per_axis(attributes):
+        span = dilation * (size - 1) + 1
+        given = f"windows of {size} elements, stride {stride}, dilation {dilation}"
+        need(min(size, stride, dilation) > 0, f"axis {axis}: {given}; each is at least 1")
+        need(shape[axis] >= span, f"windows of {span} of the {shape[axis]} elements of axis {axis}")
+        shape[axis] = (shape[axis] - span) // stride + 1
+    return (tensor((*shape, *attributes["sizes"]), x.dtype),)
+
+
+def _per_axis(attributes):
+    return zip(*(attributes[n] for n in ("axes", "sizes", "strides", "dilations")), strict=True)
+
+
+def _windows(arrays, attributes, types):
+    made = arrays[0]
+    shape, steps, inside = list(types[0].shape[: made.ndim]), list(made.strides), []
+    for axis, _, stride, dilation in _per_axis(attributes):
+        inside.append(made.strides[axis] * dilation)
+        steps[axis] = made.strides[axis] * stride
+    shape += attributes["sizes"]
+    return (np.lib.stride_tricks.as_strided(made, shape, (*steps, *inside)).copy(),)
+
+
+declare(
+    OpDef(
+        "core.windows",
+        "All windows along the axes: element [.., i, .., k] is x[.., i * stride + k * dilation, ..]"
+        ", with one axis for the positions in a window, at the end, for each of the axes",
+        ("x",),
+        _windows_rule,
+        _windows,
+        attributes={
+            "axes": Attr(tuple, doc="which axes, ascending"),
+            "sizes": Attr(tuple, doc="elements of a window along each of the axes"),
+            "strides": Attr(tuple, doc="distance between windows along each of the axes"),
+            "dilations": Attr(tuple, doc="distance between elements of a window"),
+        },
+        traits=traits("view", "multilinear"),
+        precision=FOLLOWS,
+        flops=free,
+        lower=hooks.IndexMap(index_maps.windows),
+        expand=expansions.windows,
+        gradient=RULES["windows"],
     )
 )

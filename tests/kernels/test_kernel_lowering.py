@@ -122,6 +122,10 @@ CASES = {
         lambda b, x: b.slice(x, starts=(1, 3), limits=(4, 45), strides=(2, 3)), [normal(4, 50)]
     ),
     "reverse": (lambda b, x: b.reverse(x, axes=(1,)), [normal(4, 50)]),
+    "windows": (
+        lambda b, x: b.windows(x, axes=(0, 1), sizes=(2, 3), strides=(1, 2), dilations=(2, 1)),
+        [normal(6, 50)],
+    ),
     "pad": (
         lambda b, x, v: b.pad(x, v, low=(1, -1), high=(2, 0), interior=(1, 2)),
         [normal(4, 5), np.full((), 7, np.float32)],

@@ -74,6 +74,29 @@ def _slice(b, op: typed.Slice, dy):
     )
 
 
+@of_one("windows")
+def _windows(b, op: typed.Windows, dy):
+    """Add up the positions of a window one after another, the last of the axes first."""
+    zero = b.constant(0, dy.type.dtype)
+    for number in reversed(range(len(op.axes))):
+        axis, size, stride, dilation = (
+            values[number] for values in (op.axes, op.sizes, op.strides, op.dilations)
+        )
+        *shape, _ = dy.type.shape
+        span = (shape[axis] - 1) * stride + 1 if shape[axis] else 0
+        total = None
+        for k in range(size):
+            box = {"starts": [0] * len(shape) + [k], "limits": [*shape, k + 1]}
+            part = b.slice(dy, **box, strides=[1] * (len(shape) + 1))
+            ends = {name: [0] * len(shape) for name in ("low", "high", "interior")}
+            ends["low"][axis], ends["interior"][axis] = k * dilation, stride - 1
+            ends["high"][axis] = op.x.type.shape[axis] - span - k * dilation
+            part = b.pad(b.reshape(part, shape=tuple(shape)), zero, **ends)
+            total = part if total is None else b.add(total, part)
+        dy = total
+    return dy
+
+
 @of_each("pad")
 def _pad(b, op: typed.Pad, dy):
     x = op.x

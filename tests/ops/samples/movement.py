@@ -25,6 +25,8 @@ def _moves(name: str) -> list[Sample]:
         sample("slice", x, oracle=lambda x: x[1:2, :3:2, 1:4:2], starts=(1, 0, 1),
                limits=(2, 3, 4), strides=(1, 2, 2)),
         sample("reverse", x, oracle=lambda x: x[::-1, :, ::-1], axes=(0, 2)),
+        sample("windows", x, oracle=_cut, axes=(1, 2), sizes=(2, 2), strides=(1, 2),
+               dilations=(1, 1)),
         sample("stop_gradient", x, oracle=lambda x: x),
         sample("pad", x, scalar, oracle=lambda x, v: np.pad(
             x, ((1, 0), (0, 2), (3, 3)), constant_values=v), low=(1, 0, 3), high=(0, 2, 3),
@@ -36,6 +38,11 @@ def _moves(name: str) -> list[Sample]:
         sample("constant", oracle=lambda x=x: x, value=dense(x), label=name),
     ]  # fmt: skip
     return [Sample(**{**vars(s), "exact": True}) for s in made]
+
+
+def _cut(x):
+    made = np.lib.stride_tricks.sliding_window_view(x, (2, 2), (1, 2))
+    return made[:, :, ::2]
 
 
 def _updated(x, update, *starts):

@@ -302,3 +302,24 @@ def diagonal(b, x, offset=0, axis1=0, axis2=1):
 @aten("item", "_local_scalar_dense")
 def item(b, x):
     raise NotSupported("a Python number taken from a tensor depends on data")
+
+
+@aten("unfold", "unfold_copy")
+def unfold(b, x, dimension, size, step):
+    if not x.type.rank:
+        return b.reshape(x, shape=b.shape)
+    axis = axis_of(dimension, x.type.rank)
+    return b.windows(x, axes=(axis,), sizes=(size,), strides=(step,), dilations=(1,))
+
+
+@aten("im2col")
+def im2col(b, x, kernel_size, dilation, padding, stride):
+    """Return the columns ``[images, channels * taps, places]`` of ``[images, channels, y, x]``."""
+    lead = x.type.rank - 2
+    low = (*(0 for _ in range(lead)), *padding)
+    zero = b.constant(0, x.type.dtype)
+    x = b.pad(x, zero, low=low, high=low, interior=(0,) * x.type.rank)
+    axes = (lead, lead + 1)
+    made = b.windows(x, axes=axes, sizes=kernel_size, strides=stride, dilations=dilation)
+    order = (*range(lead), lead + 2, lead + 3, *axes)
+    return b.reshape(b.transpose(made, permutation=order), shape=b.shape)
