@@ -45,7 +45,7 @@ FAMILIES: Mapping[str, Callable[..., Scheduled]] = {
     "window": lambda kernel, width, t, launches: elementwise.schedule(
         kernel, width, t.block, launches
     ),
-    "rows": lambda kernel, width, t, launches: rows.schedule(kernel, width, t.rows),
+    "rows": lambda kernel, width, t, launches: rows.schedule(kernel, width, t.rows, launches),
 }
 PRODUCTS = frozenset({"contraction", "convolution"})
 

@@ -7,10 +7,13 @@ a batch with channels last: there the 32 lanes of each row are next to those of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from core_compiler.ir import Function, Op
 from core_compiler.kernel_ir.abi import buffer_arguments, parallel_nest
 from core_compiler.kernel_ir.ops import access
 from core_compiler.kernel_ir.views import For, loop_kind
+from core_compiler.scheduling.schedules.product import extent
 from core_compiler.scheduling.schedules.simd import (
     is_legal,
     lanes_in_vectors,
@@ -19,7 +22,7 @@ from core_compiler.scheduling.schedules.simd import (
     vectors_at_once,
 )
 from core_compiler.scheduling.schedules.steps import Scheduled
-from core_compiler.scheduling.transforms import split, vectorise
+from core_compiler.scheduling.transforms import split
 from core_compiler.scheduling.transforms.edit import loops
 
 #: Rows of a work item if rows run in vectors, and the number of their vectors that run together if
@@ -27,14 +30,23 @@ from core_compiler.scheduling.transforms.edit import loops
 ROW_BLOCK, NEIGHBOURS = 64, 2
 
 
-def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Scheduled:
-    """Schedule a row program with vectors of ``width`` lanes."""
+def schedule(
+    kernel: Function,
+    width: int = 16,
+    rows: int = ROW_BLOCK,
+    launches: Sequence[Sequence[int]] = (),
+) -> Scheduled:
+    """Schedule a row program with vectors of ``width`` lanes; ``launches``: its launches' sizes."""
     s = Scheduled.of(kernel)
     nest = [For.of(loop).name for loop in parallel_nest(kernel)]
     if not reductions(kernel) and nest:
+        most = max((extent(kernel, nest, sizes) for sizes in launches), default=2 * rows)
+        if most < 2 * rows:  # else a single thread would have all of them
+            rows = min(rows, NEIGHBOURS * width)
         made = s.apply(split, nest[-1], rows, f"{nest[-1]}_block", nest[-1])
-        if is_legal(vectorise, made.function, nest[-1], width):
-            return made.apply(vectorise, nest[-1], width)
+        together = min(vectors_at_once(kernel), -(-rows // width))  # each visit of a line of the operand reads all of it
+        if is_legal(vectors, made.function, nest[-1], width, together):
+            return made.apply(vectors, nest[-1], width, together)
     if nest and _are_neighbours(kernel, nest[-1]):
         last, together = nest[-1], NEIGHBOURS * width
         made = s.apply(split, last, min(rows, together), f"{last}_block", last)
