@@ -1,4 +1,4 @@
-"""All windows of a tensor, from PyTorch: ``Tensor.unfold`` and the columns of images."""
+"""All windows of a tensor, and padding, from PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import core_compiler as cc
 from core_compiler.training.optimisers.optimizers import SGD
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
-unfold = torch.nn.functional.unfold
+unfold, pad = torch.nn.functional.unfold, torch.nn.functional.pad
 
 IMAGES, ROWS = (2, 3, 9, 8), (4, 17)
 CASES = {
@@ -23,6 +23,12 @@ CASES = {
     "one window": (ROWS, lambda x: x.unfold(1, 17, 40)),
     "a product of windows": (ROWS, lambda x: x.remainder(8).unfold(1, 4, 1) @ torch.ones(4).to(x)),
     "a number": ((), lambda x: x.unfold(0, 1, 1)),
+    "edges": (IMAGES, lambda x: pad(x, (2, 3, 1, 0), mode="replicate")),
+    "edges, cropped": (IMAGES, lambda x: pad(x, (-2, 3, 1, -1), mode="replicate")),
+    "reflections": (IMAGES, lambda x: pad(x, (2, 3, 1, 0), mode="reflect")),
+    "a torus": (IMAGES, lambda x: pad(x, (2, 3, 1, 0), mode="circular")),
+    "rolled along two axes": (ROWS, lambda x: x.roll((1, -5), (0, 1))),
+    "turned": (ROWS, lambda x: x.flip(0, 1) + x.flip(1)),
 }
 
 
@@ -37,7 +43,7 @@ class _Model(torch.nn.Module):
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_the_windows_are_torch_s(name, kind):
+def test_the_elements_are_torch_s(name, kind):
     shape, function = CASES[name]
     x = torch.arange(float(torch.Size(shape).numel())).reshape(shape).remainder(251).to(kind)
     (made,) = cc.compile(_Model(function), (x,), threads=1)(x)

@@ -48,18 +48,15 @@ class _Intrinsics(Intrinsics):
     ):
         if step is None:
             return self._load_masked(builder, pointer, at, width, count)
-        two = builder.icmp_signed("==", step, ir.Constant(_I64, 2))
-        with builder.if_else(two) as (then, otherwise):
-            with then:
-                pairs = self._load_every_second(builder, pointer, at, width, count)
-                after_pairs = builder.block
-            with otherwise:
-                gathered = self._gather_lanes(builder, pointer, at, width, count, step)
-                after_gather = builder.block
-        loaded = builder.phi(gathered.type)
-        loaded.add_incoming(pairs, after_pairs)
-        loaded.add_incoming(gathered, after_gather)
-        return loaded
+        arguments = builder, pointer, at, width, count
+
+        def other() -> ir.Value:
+            backwards, any_step = self._load_backwards, self._gather_lanes
+            return _equals(
+                builder, step, -1, lambda: backwards(*arguments), lambda: any_step(*arguments, step)
+            )
+
+        return _equals(builder, step, 2, lambda: self._load_every_second(*arguments), other)
 
     def _load_masked(self, builder, pointer: Pointer, at: ElementAddress, width: int, count):
         raw = _raw(pointer, width)
@@ -80,6 +77,22 @@ class _Intrinsics(Intrinsics):
         high = self._load_masked(builder, pointer, second, width, builder.sub(last, length))
         even = ir.Constant(ir.VectorType(_I32, width), list(range(0, 2 * width, 2)))
         return builder.shuffle_vector(low, high, even)
+
+    def _load_backwards(self, builder, pointer: Pointer, at: ElementAddress, width: int, count):
+        """Load the elements before the first lane's and it, the last lane's first, and turn them."""
+        base, index = at
+        first = base, builder.sub(index, ir.Constant(_I64, width - 1))
+        raw, backwards = _raw(pointer, width), list(range(width - 1, -1, -1))
+        place, _ = self.element_address(builder, pointer, first, width)
+        align, none = ir.Constant(_I32, memory_bytes(pointer.memory)), ir.Constant(raw, [0] * width)
+        turn, lanes = (
+            ir.Constant(ir.VectorType(_I32, width), backwards),
+            _mask(builder, count, width),
+        )
+        mask = builder.shuffle_vector(lanes, lanes, turn)
+        loaded = _masked(builder, f"load.{_suffix(raw)}.p0", raw, place, align, mask, none)
+        disjoint(builder, pointer, loaded)
+        return builder.shuffle_vector(loaded, none, turn)
 
     def _gather_lanes(self, builder, pointer: Pointer, at: ElementAddress, width: int, count, step):
         raw = _raw(pointer, width)
@@ -104,6 +117,21 @@ class _Intrinsics(Intrinsics):
         align, mask = ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, count, width)
         stored = _masked(builder, name, ir.VoidType(), raw, element_address, align, mask)
         disjoint(builder, pointer, stored)
+
+
+def _equals(
+    builder, step, number: int, then: Callable[[], ir.Value], otherwise: Callable[[], ir.Value]
+) -> ir.Value:
+    """Return what ``then`` emits, for a run in which ``step`` is ``number``, else ``otherwise``."""
+    found = []
+    with builder.if_else(builder.icmp_signed("==", step, ir.Constant(_I64, number))) as sides:
+        for side, emit in zip(sides, (then, otherwise), strict=True):
+            with side:
+                found.append((emit(), builder.block))
+    chosen = builder.phi(found[0][0].type)
+    for value, block in found:
+        chosen.add_incoming(value, block)
+    return chosen
 
 
 def _splat(builder, value, width: int):

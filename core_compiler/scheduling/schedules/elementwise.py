@@ -34,6 +34,8 @@ from core_compiler.scheduling.transforms import (
 BLOCK = 4096
 #: A transposing tile: lanes of whole cache lines on one side, a few vectors on the other.
 TILE_ROWS, TILE_COLUMNS = 16, 64
+#: Rows of a work item if their number chooses between operands.
+CHOSEN_ROWS = 16
 
 
 def schedule(
@@ -57,18 +59,19 @@ def schedule(
         columns = min(TILE_COLUMNS, width * -(-max(extents, default=TILE_COLUMNS) // width))
         return _tiled(s, other, last, width, operands, max(columns, width))
     chosen = next((name for name in nest[:-1] if is_chosen_by(kernel, name)), None)
-    if chosen is not None:
-        s = _chosen_inside(s, nest, chosen)
     together = vectors_at_once(kernel), _at_the_end(kernel, last, width, launches)
     s = s.apply(split, last, block, f"{last}_block", last)
+    if chosen is not None:
+        s = _in_blocks(s, [*nest[:-1], f"{last}_block"], chosen)
     if is_legal(interior, s.function, last):
         s = s.apply(interior, last)
         for name in ranges(s.function, last):
             if is_legal(vectors, s.function, name, width):
                 s = s.apply(vectors, name, width, *together)
-        return s
-    if is_legal(vectors, s.function, last, width):
+    elif is_legal(vectors, s.function, last, width):
         s = s.apply(vectors, last, width, *together)
+    if chosen is not None and is_legal(interior, s.function, chosen):
+        s = s.apply(interior, chosen)
     return s
 
 
@@ -85,17 +88,18 @@ def _at_the_end(kernel: Function, last: str, width: int, launches: Sequence[Sequ
     return max(1, min(vectors_at_once(kernel), -(-longest // width)))
 
 
-def _chosen_inside(s: Scheduled, nest: list[str], chosen: str) -> Scheduled:
-    """Run the loop whose index chooses between operands innermost, in a range for each."""
-    place = nest.index(chosen)
+def _in_blocks(s: Scheduled, outer: Sequence[str], chosen: str) -> Scheduled:
+    """Return the schedule with rows of the loop ``chosen`` in blocks, inside the loops ``outer``.
+
+    Its index chooses between operands. Inside a block, most rows are of one operand.
+    """
     try:
-        made = s
-        for inner in nest[place + 1 :]:
+        made = s.apply(split, chosen, CHOSEN_ROWS, f"{chosen}_block", chosen)
+        for inner in outer[outer.index(chosen) + 1 :]:
             made = made.apply(interchange, chosen, inner)
-        made = made.apply(mark, chosen, "vector").apply(interior, chosen)
+        return made.apply(mark, chosen, "vector")
     except Refused:
         return s
-    return made
 
 
 def _tiled(

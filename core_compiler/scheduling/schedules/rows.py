@@ -44,7 +44,9 @@ def schedule(
         if most < 2 * rows:  # else a single thread would have all of them
             rows = min(rows, NEIGHBOURS * width)
         made = s.apply(split, nest[-1], rows, f"{nest[-1]}_block", nest[-1])
-        together = min(vectors_at_once(kernel), -(-rows // width))  # each visit of a line of the operand reads all of it
+        together = min(
+            vectors_at_once(kernel), -(-rows // width)
+        )  # each visit of a line of the operand reads all of it
         if is_legal(vectors, made.function, nest[-1], width, together):
             return made.apply(vectors, nest[-1], width, together)
     if nest and _are_neighbours(kernel, nest[-1]):

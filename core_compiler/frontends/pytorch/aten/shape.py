@@ -323,3 +323,24 @@ def im2col(b, x, kernel_size, dilation, padding, stride):
     made = b.windows(x, axes=axes, sizes=kernel_size, strides=stride, dilations=dilation)
     order = (*range(lead), lead + 2, lead + 3, *axes)
     return b.reshape(b.transpose(made, permutation=order), shape=b.shape)
+
+
+@aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
+def replication_pad(b, x, padding):
+    last = x.type.rank - 1
+    for i in range(0, len(padding), 2):  # the last axis first
+        axis, (low, high) = last - i // 2, padding[i : i + 2]
+        size = x.type.shape[axis]
+        parts = [(0, low), (size - 1, high)]
+        before, after = (_repeated(b, x, axis, *part) if part[1] > 0 else None for part in parts)
+        x = b.cut(x, axis, max(0, -low), size - max(0, -high))
+        joined = [part for part in (before, x, after) if part is not None]
+        x = b.concat(*joined, axis=axis) if len(joined) > 1 else x
+    return x
+
+
+def _repeated(b, x, axis: int, place: int, count: int) -> Value:
+    """Return the elements at one place of an axis, ``count`` times."""
+    shape = (*x.type.shape[:axis], count, *x.type.shape[axis + 1 :])
+    one = b.cut(x, axis, place, place + 1)
+    return b.broadcast(one, shape=shape, dims=tuple(range(len(shape))))
