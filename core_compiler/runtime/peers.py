@@ -2,7 +2,7 @@
 
 Runs of the contenders are interleaved, so that a slowdown of the machine affects all of them.  Each
 turn starts with a pause (other systems' threads spin for some milliseconds after a run, which would
-be measured here) and untimed runs, because after a pause caches and clocks take some runs to settle.
+be measured here) and untimed runs: after a pause caches and clocks take some time to settle.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PEERS = ("torch", "torch.compile", "onnxruntime")
 #: a shorter pause, the next contender shares its processors with them (4 ms instead of 0.15 in one
 #: run of three).
 PAUSE = 0.25
-#: Seconds of untimed runs after a pause, and at least one run: after 0.5 s of sleep, calls of 0.4 ms
-#: took 1.7, 1.2, 1.0, ... ms, for 8 ms.
+#: Seconds of untimed runs after a pause, at least one run: after 0.5 s, calls of 0.4 ms took
+#: 1.7, 1.2, 1.0, ... ms, for 8 ms.
 SETTLE = 0.02
 
 

@@ -79,7 +79,7 @@ class _Intrinsics(Intrinsics):
         return builder.shuffle_vector(low, high, even)
 
     def _load_backwards(self, builder, pointer: Pointer, at: ElementAddress, width: int, count):
-        """Load the elements before the first lane's and it, the last lane's first, and turn them."""
+        """Load the lanes' elements in the order of their addresses, and turn them."""
         base, index = at
         first = base, builder.sub(index, ir.Constant(_I64, width - 1))
         raw, backwards = _raw(pointer, width), list(range(width - 1, -1, -1))
