@@ -34,6 +34,8 @@ from core_compiler.scheduling.transforms import (
 BLOCK = 4096
 #: A transposing tile: lanes of whole cache lines on one side, a few vectors on the other.
 TILE_ROWS, TILE_COLUMNS = 16, 64
+#: Rows of a work item that has few columns.
+NARROW_ROWS = 1024
 #: Rows of a work item if their number chooses between operands.
 CHOSEN_ROWS = 16
 
@@ -53,6 +55,8 @@ def schedule(
     if not nest:
         return s
     last = nest[-1]
+    if _is_narrow(kernel, nest, width, launches):
+        return _narrow(s, *nest[-2:], width)
     other, operands = _transposed(kernel, last)
     if other is not None and other == nest[-2] and is_legal(vectorise, kernel, last, width):
         extents = [extent(kernel, (last,), sizes) for sizes in launches]
@@ -100,6 +104,28 @@ def _in_blocks(s: Scheduled, outer: Sequence[str], chosen: str) -> Scheduled:
         return made.apply(mark, chosen, "vector")
     except Refused:
         return s
+
+
+def _is_narrow(
+    kernel: Function, nest: Sequence[str], width: int, launches: Sequence[Sequence[int]]
+) -> bool:
+    """Return whether the last axis has too few elements for vectors, and the one before is long."""
+    if len(nest) < 2 or not launches or not is_legal(vectorise, kernel, nest[-2], width):
+        return False
+    rows, columns = ([extent(kernel, (n,), sizes) for sizes in launches] for n in nest[-2:])
+    return max(columns) <= width // 4 and max(rows) >= width
+
+
+def _narrow(s: Scheduled, row: str, column: str, width: int) -> Scheduled:
+    """Return the schedule of few columns (colours): vectors along the rows, one column at a time.
+
+    The lanes of a vector are stored apart, in lines that the other columns complete.
+    """
+    s = s.apply(split, row, NARROW_ROWS, f"{row}_block", row).apply(interchange, row, column)
+    s = s.apply(vectors, row, width)
+    if is_legal(interior, s.function, column):
+        return s.apply(interior, column)
+    return s.apply(mark, column, "sequential")
 
 
 def _tiled(
