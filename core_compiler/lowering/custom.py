@@ -96,8 +96,8 @@ class Custom:
     def narrow(self, value: Value, to) -> Value:
         return self.kb.cast(value, to)
 
-    def lowered(self):
-        function = self.kb.function(family="custom")
+    def lowered(self, family: str = "custom"):
+        function = self.kb.function(family=family)
         arguments = tuple(
             self.roles[v] if v in self.roles else ("size", self.sizes[v])
             for v in function.arguments
@@ -112,9 +112,9 @@ def lower(block: Block, name: str):
     hook, op = declared.lower, declared.view(custom.op)
     if isinstance(hook, hooks.Scan):
         _scan(custom, op, hook.kind)
-    else:
-        build = globals()[hook.build] if isinstance(hook.build, str) else hook.build
-        build(custom, op)
+        return custom.lowered("scan")
+    build = globals()[hook.build] if isinstance(hook.build, str) else hook.build
+    build(custom, op)
     return custom.lowered()
 
 

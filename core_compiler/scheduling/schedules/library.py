@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import buffer_arguments
-from core_compiler.scheduling.schedules import convolution, elementwise, rows
+from core_compiler.scheduling.schedules import convolution, elementwise, rows, scans
 from core_compiler.scheduling.schedules.contraction import AVX2, AVX512, Tiles
 from core_compiler.scheduling.schedules.product import accumulator, longest_chunk, read_product
 from core_compiler.scheduling.schedules.steps import Scheduled
@@ -45,6 +45,7 @@ FAMILIES: Mapping[str, Callable[..., Scheduled]] = {
     "window": lambda kernel, width, t, launches: elementwise.schedule(
         kernel, width, t.block, launches
     ),
+    "scan": lambda kernel, width, t, launches: scans.schedule(kernel, width),
     "rows": lambda kernel, width, t, launches: rows.schedule(kernel, width, t.rows, launches),
 }
 PRODUCTS = frozenset({"contraction", "convolution"})

@@ -49,7 +49,7 @@ def schedule(
         )  # each visit of a line of the operand reads all of it
         if is_legal(vectors, made.function, nest[-1], width, together):
             return made.apply(vectors, nest[-1], width, together)
-    if nest and _are_neighbours(kernel, nest[-1]):
+    if nest and are_neighbours(kernel, nest[-1]):
         last, together = nest[-1], NEIGHBOURS * width
         made = s.apply(split, last, min(rows, together), f"{last}_block", last)
         if is_legal(vectors, made.function, last, width, NEIGHBOURS):
@@ -69,7 +69,7 @@ def schedule(
     return s
 
 
-def _are_neighbours(kernel: Function, loop: str) -> bool:
+def are_neighbours(kernel: Function, loop: str) -> bool:
     """Return whether adjacent rows are adjacent in all buffers that are read along a row."""
     (found,) = (op for op in parallel_nest(kernel) if For.of(op).name == loop)
     row = For.of(found).index
