@@ -56,6 +56,17 @@ class Read:
     by: str
     place: str
 
+    def holds_for(self, inputs: Mapping[int, np.ndarray]) -> bool:
+        """Return whether an input's own numbers are all positions, in one pass over them.
+
+        False if that takes more: positions that are computed, or counted from the end.
+        """
+        if self.input is None or inputs[self.input].dtype.kind not in "iu":
+            return False
+        held = inputs[self.input]
+        unsigned = held.view(f"u{held.itemsize}")  # negative numbers are the largest
+        return not held.size or int(unsigned.max()) < min(self.limits)
+
     def check(self, positions: np.ndarray, inputs: Mapping[int, np.ndarray], row: int) -> None:
         """Raise a UserError that names the first position out of range.
 
@@ -149,6 +160,8 @@ class Positions:
             if array.shape != wanted.shape or array.dtype != wanted.dtype.numpy:
                 return
         named = dict(zip(self.inputs, arrays, strict=True))
+        if not self.fixed and all(read.holds_for(named) for read in self.reads):
+            return
         found = evaluate_block(main.body, arrays)
         for fixed, value in zip(self.fixed, found[len(self.reads) :], strict=True):
             fixed.check(value)
