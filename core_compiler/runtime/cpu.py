@@ -34,6 +34,7 @@ from core_compiler.runtime.program import (
     Ref,
     scratch_stride,
 )
+from core_compiler.runtime.results import NewArray
 from core_compiler.runtime.samples import Iterations, Samples
 from core_compiler.runtime.team import Call, aligned, default_threads, team
 from core_compiler.support.arrays import data_address, dense_tensor
@@ -111,7 +112,7 @@ class CpuExecutable(Executable):
         needed = program.memory_bytes(device.threads, constants=shared is None)
         memory.require(needed, f"program {program.name}")
         self._forms = [(a.numpy, a.shape) for a in program.inputs]
-        self._new = [_NewArray(a) for a in program.outputs]
+        self._new = [NewArray(a) for a in program.outputs]
         self._aliases = [(i, a.alias) for i, a in enumerate(program.outputs) if a.alias >= 0]
         self._code = device.kernels.load(program.kernels)
         self._team = team(useful_threads(program, device.threads))
@@ -491,17 +492,6 @@ def _can_hold_output(array: np.ndarray, argument) -> bool:
         and array.flags.writeable
         and (array.ctypes.data % 64 == 0)
     )
-
-
-class _NewArray:
-    """Makes arrays of an output's shape and dtype whose memory begins at a cache line."""
-
-    def __init__(self, argument: Argument):
-        self.size, self.shape, self.dtype = argument.bytes + 64, argument.shape, argument.numpy
-
-    def array(self) -> np.ndarray:
-        raw = np.empty(self.size, np.uint8)
-        return np.ndarray(self.shape, self.dtype, raw, -data_address(raw) & 63)
 
 
 def _constant(constants: Mapping[str, np.ndarray], constant) -> np.ndarray:
