@@ -27,7 +27,6 @@ from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits, doubt, limits
 from core_compiler.runtime.program import (
-    Argument,
     Exchange,
     Launch,
     Program,
