@@ -23,9 +23,9 @@ class BoundCall:
     ``outputs`` are the results of the last call, zeros before the first, and belong to this bound
     call: the next one overwrites them.  Copy what has to outlive it, or bind once more.
 
-    The state of the model and its seeds are the compilation's: ``bound()`` and ``c(x)`` continue
-    each other.  Calls from several threads run one at a time.  On a device with memory of its own,
-    each call copies the inputs and the results, as ``c(x)`` does.
+    The state of the model is the compilation's: ``bound()`` and ``c(x)`` continue each other.
+    Calls from several threads run one at a time.  On a device with memory of its own, each call
+    copies the inputs and the results, as ``c(x)`` does.
     """
 
     def __init__(self, compiled: Compilation, arrays: Sequence):

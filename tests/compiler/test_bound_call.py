@@ -137,14 +137,11 @@ def test_the_state_goes_on_between_bound_calls_and_calls():
     assert len(bound.outputs) == 1 and np.array_equal(made.state[0], total)
 
 
-def test_seeds_go_on_too():
-    module = nn.Sequential(nn.Linear(24, 64), nn.Dropout(0.5)).train()
-    x = drawn(4, 24)
-    once, again = (cc.compile(module, (x,)) for _ in range(2))
-    bound = once.bind(x)
-    masks = [bits(bound()), bits(once(x)), bits(bound())]
-    assert len({m[0] for m in masks}) == 3
-    assert masks == [bits(again(x)) for _ in range(3)]
+def test_random_numbers_are_those_of_a_call():
+    made = cc.compile(lambda_module(lambda x: x + torch.rand_like(x)), (drawn(4, 5),))
+    x = drawn(4, 5)
+    bound = made.bind(x)
+    assert bits(bound()) == bits(made(x)) == bits(bound())
 
 
 def test_an_input_that_the_model_writes_is_updated_in_place():
@@ -212,22 +209,18 @@ def test_threads_share_a_program_not_its_results(rows):
 
 
 def test_checked_and_stepped_compiles():
-    module = lambda_module(lambda x: torch.relu(x) + 1)
-    x = drawn(4, 5)
+    module, x = program(lambda b, x: b.relu(x), "4x5xf32"), drawn(4, 5)
     checked = cc.compile(module, (x,), check=True)
     stepped = cc.compile(module, (x,), finish=False)
     stepped.step()
-    wanted = np.maximum(x, 0) + 1
     for made in (checked, stepped):  # binding runs the passes that are left
-        assert np.array_equal(made.bind(x)()[0], wanted)
+        assert np.array_equal(made.bind(x)()[0], np.maximum(x, 0))
     assert stepped.next is None
 
 
 def test_on_a_gpu_contents_are_copied_in_each_call():
-    made = cc.compile(
-        lambda_module(lambda x: x * 2), (drawn(4, 5),), target=SimulatedCUDA(), threads=1
-    )
-    x = drawn(4, 5)
+    module, x = program(lambda b, x: b.add(x, x), "4x5xf32"), drawn(4, 5)
+    made = cc.compile(module, (x,), target=SimulatedCUDA())
     bound = made.bind(x)
     first = bound()
     assert np.array_equal(first[0], 2 * x)
@@ -244,6 +237,7 @@ def test_where_this_machine_cannot_execute_it_says_so():
         made.bind(drawn(4))
 
 
+@pytest.mark.slow
 def test_the_arguments_of_a_jax_function():
     jax = pytest.importorskip("jax", reason="needs jax")
     weights, x = {"w": jax.numpy.eye(3)}, jax.numpy.ones((2, 3))
