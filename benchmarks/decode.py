@@ -6,6 +6,7 @@ that a call returns are the inputs of the next, so that each call has other size
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
@@ -44,6 +45,7 @@ def compiled(name: str, threads: int) -> tuple[Any, Any, Sequence[np.ndarray]]:
 def measured(name: str, count: int, threads: int, against: Sequence[str]) -> dict[str, Any]:
     """Times of calls and tokens per second of one model, ours and the peers."""
     from core_compiler.driver.generate import Parts, generate
+    from core_compiler.runtime.peers import PAUSE
 
     made, module, inputs = compiled(name, threads)
     parts = Parts.of(*made.names, inputs)
@@ -55,6 +57,7 @@ def measured(name: str, count: int, threads: int, against: Sequence[str]) -> dic
     errors: dict[str, float] = {}
     for _ in range(ROUNDS):
         for which, call in contenders.items():
+            time.sleep(PAUSE)
             tokens = list(generate(call, parts, inputs, count, forced))
             times[which] += [1e3 * t.seconds for t in tokens[FIRST:]]
             if which:
