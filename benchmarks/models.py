@@ -90,7 +90,9 @@ def model_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 row = {"model": name, "dtype": dtype, "batch": batch}
                 row |= execute(found, arguments.threads, arguments.against, arguments.bound)
                 if arguments.memory:
-                    row["memory"] = measured_memory(name, dtype, batch, arguments.threads)
+                    contenders = ["ours", *(p for p in found.peers if p == "torch")]
+                    case = name, dtype, str(batch), str(arguments.threads)
+                    row["memory"] = {who: measured_memory(*case, who) for who in contenders}
                 if arguments.compile and (dtype, batch) == ("f32", 1):
                     row.update(compile_times(name))
                 yield row
@@ -103,7 +105,10 @@ def decode_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             name, arguments.decode, arguments.threads, arguments.against.split(",")
         )
         if arguments.memory:
-            row["memory"] = measured_memory(name, row["dtype"], 1, arguments.threads, True)
+            case = name, row["dtype"], "1", str(arguments.threads)
+            row["memory"] = {
+                who: measured_memory(*case, who, "decode") for who in ("ours", "torch")
+            }
         yield row
 
 
@@ -175,17 +180,11 @@ def io_bound(path: Path, inputs: Sequence[np.ndarray], threads: int) -> Callable
     return lambda: session.run_with_iobinding(binding)
 
 
-def measured_memory(
-    name: str, dtype: str, batch: int, threads: int, decoding: bool = False
-) -> dict[str, Any]:
-    """Bytes of fresh processes that execute a model, ours and torch's; see `process_memory.py`."""
-    made = {}
-    for contender in ("ours", "torch"):
-        command = [sys.executable, str(Path(__file__).with_name("process_memory.py"))]
-        command += [name, dtype, str(batch), str(threads), contender, *["decode"] * decoding]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        made[contender] = json.loads(done.stdout.splitlines()[-1]) if not done.returncode else None
-    return made
+def measured_memory(*case: str) -> dict[str, Any]:
+    """Bytes of a fresh process that executes a model; see `process_memory.py`."""
+    command = [sys.executable, str(Path(__file__).with_name("process_memory.py")), *case]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def compile_times(name: str, pairs: int = 9) -> dict:
