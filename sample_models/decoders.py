@@ -88,12 +88,11 @@ class DecodeStep(nn.Module):
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor, ...]:
         """Return a token and a cache of the size that the layers need, chosen by the seed."""
         config: Any = self.network.config
+        dtype: Any = self.network.dtype
         heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
         shape = (batch, config.num_hidden_layers, heads, self.past, _HEAD_SIZE)
         ids = seeded.integers("ids", seed, (batch, 1), 0, self.vocabulary)
-        keys, values = (
-            seeded.bell(name, seed, shape).to(self.network.dtype) for name in ("keys", "values")
-        )
+        keys, values = (seeded.bell(name, seed, shape).to(dtype) for name in ("keys", "values"))
         return ids, keys, values
 
 
