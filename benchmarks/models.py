@@ -61,6 +61,7 @@ def main() -> None:
     )
     parser.add_argument("models", nargs="*")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=120, help="most seconds to time a row")
     parser.add_argument("--against", default="torch,onnxruntime")
     parser.add_argument("--dtype", default="f32", help="separated by commas")
     parser.add_argument("--batch", default="1", help="separated by commas")
@@ -88,7 +89,7 @@ def model_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 if found is None:
                     continue
                 row = {"model": name, "dtype": dtype, "batch": batch}
-                row |= execute(found, arguments.threads, arguments.against, arguments.bound)
+                row |= execute(found, arguments)
                 if arguments.memory:
                     contenders = ["ours", *(p for p in found.peers if p == "torch")]
                     case = name, dtype, str(batch), str(arguments.threads)
@@ -124,34 +125,37 @@ def _key(row: dict[str, Any]) -> tuple[str, str, int]:
     return row["model"], row.get("dtype", "f32"), row.get("batch", 1)
 
 
-def execute(found: Variant, threads: int, against: str, bound: bool) -> dict[str, Any]:
+def execute(found: Variant, arguments: argparse.Namespace) -> dict[str, Any]:
     """Times and errors of one model, ours and the peers in turns."""
     from core_compiler.debug.metric import farthest
     from core_compiler.numerics.reference.digest import digest
+    from core_compiler.runtime.budget import TimeBudget
     from core_compiler.runtime.peers import compare
 
+    threads = arguments.threads
     started = time.perf_counter()
     made = found.compile(threads)
     compile_s = time.perf_counter() - started
     ours = made(*found.inputs)
     runs, errors = {}, {}
-    for framework in against.split(","):
+    for framework in arguments.against.split(","):
         if framework not in found.peers:
             continue
         run = found.peers[framework](threads)
         errors[framework] = farthest(zip(run(*found.inputs), ours, strict=True))[1].relative
         runs[framework] = lambda run=run: run(*found.inputs)
-    if bound:
+    if arguments.bound:
         runs["bound"] = made.bind(*found.inputs)
         if "onnxruntime" in runs and found.onnx is not None:
             runs["onnxruntime bound"] = io_bound(found.onnx(), found.inputs, threads)
-    compared = compare(lambda: made(*found.inputs), runs)
+    compared = compare(lambda: made(*found.inputs), runs, budget=TimeBudget(arguments.seconds))
     least = compared.ours.min_us / 1e3
     program = made.facts["program"][0]
     return {
         **compared.to_json(),
         "ours_least_ms": least,
         "peers_least": {name: t.min_us / 1e3 for name, t in compared.peers.items()},
+        "rounds": compared.rounds,
         "errors": errors,
         "compile_s": compile_s,
         "digest": digest(ours),
