@@ -1,9 +1,10 @@
-"""Text decoders of `transformers`: GPT-2 (Radford et al., 2019) and a small Llama.
+"""Text decoders of `transformers`: GPT-2 (Radford et al., 2019) and Llamas.
 
-The Llama (Touvron et al., 2023) has rotary positions, RMS norms, gated feed-forward layers, and
-fewer key than query heads.
+A Llama (Touvron et al., 2023) has rotary positions, RMS norms, gated feed-forward layers, and
+fewer key than query heads.  The large one is not in the catalogue, whose models are all executed
+by the tests; `workbench compile sample_models.decoders:llama_1b` compiles it.
 
-    from sample_models.decoders import gpt2, gpt2_decode, llama_4l
+    from sample_models.decoders import gpt2, gpt2_decode, llama_4l, llama_1b, llama_1b_decode
     module, inputs = gpt2()
 
 Architectures and module code are the library's; weights are seeded (`sample_models.seeded`) and
@@ -53,8 +54,8 @@ class Decoder(nn.Module):
 class DecodeStep(nn.Module):
     """A decoding step of a causal language model, given the keys and values of earlier tokens.
 
-    input_ids i64[batch, 1], keys and values f32[batch, layers, heads, past, head size] -> logits
-    f32[batch, 1, vocabulary], and the keys and values including the token's own, past + 1 long.
+    input_ids i64[batch, 1], keys and values [batch, layers, heads, past, head size] -> logits
+    [batch, 1, vocabulary], and the keys and values including the token's own, past + 1 long.
     """
 
     input_names = ("input_ids", "keys", "values")
@@ -87,9 +88,12 @@ class DecodeStep(nn.Module):
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor, ...]:
         """Return a token and a cache of the size that the layers need, chosen by the seed."""
         config: Any = self.network.config
-        shape = (batch, config.n_layer, config.n_head, self.past, _HEAD_SIZE)
+        dtype: Any = self.network.dtype
+        heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+        shape = (batch, config.num_hidden_layers, heads, self.past, _HEAD_SIZE)
         ids = seeded.integers("ids", seed, (batch, 1), 0, self.vocabulary)
-        return ids, seeded.bell("keys", seed, shape), seeded.bell("values", seed, shape)
+        keys, values = (seeded.bell(name, seed, shape).to(dtype) for name in ("keys", "values"))
+        return ids, keys, values
 
 
 def _ready(module: _M, batch: int, seed: int) -> tuple[_M, tuple[torch.Tensor, ...]]:
@@ -177,10 +181,6 @@ def llama_4l(
     100); 2 key and value heads. depth: layers; None: 4. sequence: tokens per row. attention: as
     `gpt2`.
     """
-    from transformers.initialization import no_init_weights
-    from transformers.models.llama.configuration_llama import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaForCausalLM
-
     heads = 2 * max(1, round(4 * width))
     sizes: dict[str, Any] = {
         "vocab_size": max(100, round(8192 * width)),
@@ -192,7 +192,80 @@ def llama_4l(
         "max_position_embeddings": max(512, sequence),
         "attn_implementation": attention,
     }
-    with no_init_weights():
-        network = LlamaForCausalLM(LlamaConfig(**sizes))
-    module = Decoder(network, sequence, sizes["vocab_size"])
-    return _ready(module, batch, seed)
+    return _ready(Decoder(_llama(sizes), sequence, sizes["vocab_size"]), batch, seed)
+
+
+def llama_1b(
+    *,
+    width: float = 1.0,
+    depth: int | None = None,
+    sequence: int = 16,
+    batch: int = 1,
+    seed: int = 0,
+    dtype: str = "bfloat16",
+) -> tuple[Decoder, tuple[torch.Tensor, ...]]:
+    """Return a Llama of the sizes of Llama 3.2 1B (1.24 billion parameters) and example inputs.
+
+    width: factor on the query heads (32, in groups of four; a head keeps its 64 features), on the
+    hidden size with them, on the feed-forward (8,192) and the vocabulary (128,256). depth: layers;
+    None: 16. dtype: of the parameters, a name in torch. The weights are seeded as everywhere here.
+    """
+    network = _llama(_sizes_1b(width, depth), dtype)
+    return _ready(Decoder(network, sequence, network.config.vocab_size), batch, seed)
+
+
+def llama_1b_decode(
+    *,
+    width: float = 1.0,
+    depth: int | None = None,
+    past: int = 16,
+    batch: int = 1,
+    seed: int = 0,
+    dtype: str = "bfloat16",
+) -> tuple[DecodeStep, tuple[torch.Tensor, ...]]:
+    """Return one step of `llama_1b`: a token, given the keys and values of `past` tokens."""
+    network = _llama(_sizes_1b(width, depth), dtype)
+    return _ready(DecodeStep(network, past, network.config.vocab_size), batch, seed)
+
+
+def _sizes_1b(width: float, depth: int | None) -> dict[str, Any]:
+    groups = max(1, round(8 * width))
+    rotary = {
+        "rope_type": "llama3",
+        "rope_theta": 500_000.0,
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    return {
+        "vocab_size": max(100, round(128_256 * width)),
+        "hidden_size": 4 * groups * _HEAD_SIZE,
+        "intermediate_size": max(32, round(8192 * width)),
+        "num_hidden_layers": 16 if depth is None else depth,
+        "num_attention_heads": 4 * groups,
+        "num_key_value_heads": groups,
+        "head_dim": _HEAD_SIZE,
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": rotary,
+        "tie_word_embeddings": True,
+        "attn_implementation": "sdpa",
+    }
+
+
+def _llama(sizes: dict[str, Any], dtype: str = "float32") -> Any:
+    """Return a Llama with a language-model head and parameters of a dtype."""
+    from transformers.initialization import no_init_weights
+    from transformers.models.llama.configuration_llama import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaForCausalLM
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))  # so that no f32 copy is made first
+    try:
+        with no_init_weights():
+            network = LlamaForCausalLM(LlamaConfig(**sizes))
+    finally:
+        torch.set_default_dtype(before)
+    network.tie_weights()
+    return network

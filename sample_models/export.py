@@ -92,7 +92,13 @@ def exported(built: Built, growing: bool = False) -> torch.export.ExportedProgra
 
     shapes = _growing(built) if growing else None
     with torch.no_grad():
-        return torch.export.export(built.module, built.example_inputs, dynamic_shapes=shapes)
+        return torch.export.export(
+            built.module,
+            built.example_inputs,
+            dynamic_shapes=shapes,
+            # Some facts that hold for every length are beyond torch's solver (grouped attention).
+            prefer_deferred_runtime_asserts_over_guards=growing,
+        )
 
 
 def _growing(built: Built) -> tuple[dict[int, Any], ...]:

@@ -62,12 +62,14 @@ def fill(model: nn.Module, seed: int) -> None:
     deviation 0.02 (BERT). Biases, norm weights (around 1) and norm biases are varied on purpose:
     at the usual 0 and 1 a compiler could drop them unnoticed.
     """
+    places = {  # a parameter that several modules share is that of the last
+        parameter: (module, name, f"{module_name}.{name}")
+        for module_name, module in model.named_modules()
+        for name, parameter in module.named_parameters(recurse=False)
+    }
     with torch.no_grad():
-        for module_name, module in model.named_modules():
-            for name, parameter in module.named_parameters(recurse=False):
-                key = f"{module_name}.{name}"
-                shape = tuple(parameter.shape)
-                parameter.copy_(_initial(module, name, key, seed, shape))
+        for parameter, (module, name, key) in places.items():
+            parameter.copy_(_initial(module, name, key, seed, tuple(parameter.shape)))
 
 
 def _initial(

@@ -22,6 +22,7 @@ from core_compiler import targets
 from core_compiler.debug import declared, elementary, random_numbers, translations
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.divisions import certain
+from core_compiler.driver.bound_call import BoundCall
 from core_compiler.driver.families import Bound
 from core_compiler.driver.legality import levels
 from core_compiler.driver.other_sizes import OtherSizes
@@ -298,7 +299,19 @@ class Compilation:
         bound = self._bound_to(arrays, given)
         if bound.positions is not None:
             bound.positions.check(given)
-        results = tuple(bound.trim(bound.executable(*given, *bound.sizes)))
+        return self._own_results(arrays, bound.trim(bound.executable(*given, *bound.sizes)))
+
+    def bind(self, *arrays) -> BoundCall:
+        """Return a call with these inputs, checked once: a callable without arguments.
+
+        It reads the inputs in place, so write the next contents into them, and returns the same
+        arrays each time, overwritten; see :class:`~core_compiler.driver.bound_call.BoundCall`.
+        """
+        return BoundCall(self, arrays)
+
+    def _own_results(self, arrays: Sequence, results: Sequence[np.ndarray]) -> tuple:
+        """Return the model's own results; keep its next state, update the inputs it writes."""
+        results = tuple(results)
         if self.state:
             own = len(results) - len(self.state)
             self.state = [np.array(array) for array in results[own:]]

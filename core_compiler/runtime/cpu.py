@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from core_compiler.ir.types import dtype as find_dtype
 from core_compiler.runtime import memory
 from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.device import (
+    BoundRun,
     Buffer,
     Device,
     Executable,
@@ -193,6 +195,10 @@ class CpuExecutable(Executable):
                 self._run(buffers, first=at)
         return outputs
 
+    @override
+    def bind(self, *arrays) -> BoundRun:
+        return _CpuBoundRun(self, arrays)
+
     def _notify_watcher(self, launch: int, buffers: Sequence[np.ndarray]) -> None:
         if self.watch is not None:
             self.watch.after_launch(launch, lambda ref, size: self._bytes_at(ref, buffers)[:size])
@@ -249,16 +255,19 @@ class CpuExecutable(Executable):
         on_run: Callable[[int, np.ndarray], None] | None = None,
         first: int = 0,
         last: int | None = None,
+        launches: _Bound | None = None,
     ) -> None:
         """Run the program.
 
         ``times``: those of the last run of each launch; ``on_run`` is called with those of every
-        run.
+        run. ``launches``: the program's, if they have the addresses of ``buffers`` already.
         """
-        self._launches.set_addresses(buffers)
+        if launches is None:
+            launches = self._launches
+            launches.set_addresses(buffers)
         if not self.program.loops and self.watch is None:
             last = len(self.program.launches) if last is None else last
-            self._launches.run(self._team, first, last, times)
+            launches.run(self._team, first, last, times)
             return
 
         remaining_tests = self.loop_evaluations
@@ -276,7 +285,7 @@ class CpuExecutable(Executable):
         def run(start: int, end: int, trips: int) -> None:
             is_watched = self.watch is not None and self.watch.stops(start, end)
             if trips > 1 and times is None and not is_watched:
-                self._launches.repeat(self._team, start, end, trips)
+                launches.repeat(self._team, start, end, trips)
                 return
             for _ in range(trips):
                 once(start, end)
@@ -285,10 +294,10 @@ class CpuExecutable(Executable):
             if times is not None:
                 times[start:end] = 0  # a thread that is idle now may have had a part before
             for stop in self.watch.stops(start, end) if self.watch is not None else ():
-                self._launches.run(self._team, start, stop + 1, times)
+                launches.run(self._team, start, stop + 1, times)
                 self._notify_watcher(stop, buffers)
                 start = stop + 1
-            self._launches.run(self._team, start, end, times)
+            launches.run(self._team, start, end, times)
             if times is not None and on_run is not None:
                 on_run(start, times[start:end])
 
@@ -353,6 +362,26 @@ class CpuExecutable(Executable):
         return _Bound(
             self.program, launches, self._code, addresses, memory, constants, threads, like
         )
+
+
+class _CpuBoundRun(BoundRun):
+    """A run whose launches have addresses of their own, so that none is set before a call."""
+
+    def __init__(self, executable: CpuExecutable, arrays: Sequence):
+        super().__init__(executable, arrays)
+        self._executable: CpuExecutable
+        inputs = list(self.inputs)
+        self._replaced = list(executable._aliased(inputs, self.outputs))
+        self._buffers = (*inputs, *self.outputs)
+        self._launches = executable._launches.at(self._buffers)
+
+    @override
+    def __call__(self) -> None:
+        executable = self._executable
+        with executable._lock:
+            for taken, output in self._replaced:
+                output[...] = taken.reshape(output.shape)
+            executable._run(self._buffers, launches=self._launches)
 
 
 #: Work that one thread does in the time that it takes to wake another: flops and bytes a second
@@ -424,6 +453,18 @@ class _Bound:
         words = self._memory
         for word, which, offset in self._patches:
             words[word] = bases[which] + offset
+
+    def at(self, buffers: Sequence[np.ndarray]) -> _Bound:
+        """Return the same launches with argument blocks of their own, for these buffers."""
+        made = copy.copy(self)
+        made._arguments = self._arguments.copy()
+        made._memory = made._arguments.data
+        made._records = self._records.copy()
+        moved = made._arguments.ctypes.data - self._arguments.ctypes.data
+        made._records[:, RECORD.index("arguments")] += moved
+        made._prepared, made._repeated = {}, {}
+        made.set_addresses(buffers)
+        return made
 
     def run(self, team, start: int, end: int, times: np.ndarray | None = None) -> None:
         """Run the launches from ``start`` up to ``end``; ``times`` has a row for every launch."""

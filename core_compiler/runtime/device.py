@@ -14,7 +14,8 @@ from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import Argument, Program, Ref
 from core_compiler.runtime.samples import Samples
-from core_compiler.support.arrays import numbers
+from core_compiler.runtime.team import aligned
+from core_compiler.support.arrays import data_address, numbers
 from core_compiler.support.errors import InternalError, UserError
 
 #: Yields the pairs (source, target) of each round of exchanges, and returns the outputs.
@@ -98,6 +99,10 @@ class Executable(ABC):
         self, *arrays: np.ndarray, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]: ...
 
+    def bind(self, *arrays) -> BoundRun:
+        """Return a run on these arrays, to be repeated."""
+        return BoundRun(self, arrays)
+
     def keep_on_device(self, number: int, array: np.ndarray) -> np.ndarray | DeviceArray:
         """Return the object to pass as input ``number`` from now on, to avoid repeated transfers.
 
@@ -132,6 +137,32 @@ class Executable(ABC):
 
         ``arrays`` default to seeded random ones (integers: zeros, which are valid indices).
         """
+
+
+class BoundRun:
+    """A run of a loaded program on fixed arrays: a callable without arguments.
+
+    A call reads ``inputs`` in place and overwrites ``outputs`` (zeros before the first).  Raises
+    UserError for arrays that cannot be read in place; otherwise as a call of the program.
+    """
+
+    def __init__(self, executable: Executable, arrays: Sequence):
+        program = executable.program
+        self._executable = executable
+        self.inputs = tuple(check_in_place(program, arrays))
+        self.outputs = tuple(map(_zeros, program.outputs))
+
+    def __call__(self) -> None:
+        results = self._executable(*self.inputs, out=dict(enumerate(self.outputs)))
+        for output, result in zip(self.outputs, results, strict=True):
+            if result is not output:
+                output[...] = result
+
+
+def _zeros(argument: Argument) -> np.ndarray:
+    made = aligned(argument.bytes)
+    made[:] = 0
+    return made.view(argument.numpy).reshape(argument.shape)
 
 
 class Device(ABC):
@@ -190,6 +221,24 @@ def check_inputs(program: Program, arrays: Sequence) -> list[np.ndarray]:
     """
     check_count(program, arrays)
     return [check_input(a, x, program.name) for a, x in zip(program.inputs, arrays, strict=True)]
+
+
+def check_in_place(program: Program, arrays: Sequence) -> list[np.ndarray]:
+    """Return the arrays as :func:`check_inputs` does; UserError for one that it has to copy."""
+    read = [check_inputs(program, arrays) for _ in range(2)]
+    for argument, first, second in zip(program.inputs, *read, strict=True):
+        need_same_memory(first, second, f"{program.name}, input {argument.name!r}")
+    return read[0]
+
+
+def need_same_memory(first: np.ndarray, second: np.ndarray, where: str) -> None:
+    """Raise UserError if an input that was read twice is in two places, of which one is a copy."""
+    if first.nbytes and data_address(first) != data_address(second):
+        raise UserError(
+            "cannot be read in place: expected a row-major array or a CPU tensor",
+            where,
+            "bind np.ascontiguousarray(x), and write the next contents into that",
+        )
 
 
 def check_count(program: Program, arrays: Sequence) -> None:

@@ -201,8 +201,29 @@ def test_a_donated_input_is_copied_not_written(kernels):
         (launch,),
     )
     x = np.arange(N, dtype=np.float32)
-    (y,) = CpuDevice(2, kernels).load(program, {})(x)
+    executable = CpuDevice(2, kernels).load(program, {})
+    (y,) = executable(x)
     assert np.array_equal(x, np.arange(N)) and np.array_equal(y, x * x + 1)
+    run = executable.bind(x)
+    for _ in range(2):
+        run()
+        assert np.array_equal(x, np.arange(N)) and run.outputs[0].tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_bound_run_keeps_its_addresses_while_others_run(kernels, threads):
+    program, constants, c = chain(kernels)
+    executable = CpuDevice(threads, kernels).load(program, constants)
+    x, z = np.ones(N, np.float32), np.full(N, 7, np.float32)
+    run, other = executable.bind(x), executable.bind(z)
+    executable(x)
+    for turn in range(3):
+        x[:] = turn
+        other()
+        run()
+        executable.profile([z], repeats=1)
+        assert run.outputs[0].tobytes() == expected(x, c).tobytes()
+        assert other.outputs[0].tobytes() == expected(z, c).tobytes()
 
 
 def test_strided_and_misaligned_inputs_are_read_rightly(kernels):
