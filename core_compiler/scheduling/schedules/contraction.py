@@ -218,13 +218,13 @@ def widens_for_many_rows(
 ) -> bool:
     """Return whether each work item widens its panels of a narrow ``b`` first.
 
-    It does if more than one register tile uses them. Fewer rows widen what they load: memory then
+    It does if more than four register tiles use them. Fewer rows widen what they load: memory then
     is the limit, and the narrow panels are half of its traffic or less.
     """
     total = accumulator(kernel, product)
     rows = [extents(kernel, product, sizes)[1] for sizes in launches]
     return buffer_argument(kernel, product.b).type.dtype is not total and (
-        not rows or max(rows) > tiles.rows
+        not rows or max(rows) > 4 * tiles.rows
     )
 
 
