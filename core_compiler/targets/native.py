@@ -25,6 +25,7 @@ from core_compiler.passes.schedule_kernels import ScheduleKernels
 from core_compiler.passes.separate_zero_points import SeparateZeroPoints
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.split_arg_reductions import SplitArgReductions
+from core_compiler.passes.share_repeated_operands import ShareRepeatedOperands
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 
 
@@ -36,6 +37,7 @@ def implementation(in_vectors: bool = False) -> Sequence[Pass]:
     return (
         LowerControlFlow(),
         LowerComposites(),
+        ShareRepeatedOperands(),
         SplitStridedConvolutions(),
         SeparateZeroPoints(),
         *((SplitArgReductions(),) if in_vectors else ()),

@@ -33,6 +33,7 @@ from core_compiler.passes.round_correctly import RoundCorrectly
 from core_compiler.passes.rules import explain
 from core_compiler.passes.saturation import Saturate
 from core_compiler.passes.simplify_loops import SimplifyLoops
+from core_compiler.passes.share_repeated_operands import ShareRepeatedOperands
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 from core_compiler.passes.widen_sums import WidenSums
@@ -62,6 +63,14 @@ def transposed(b, x, w):
 
 
 STRIDED: list[Program] = [(transposed, ("2x3x4xf32", "3x2x3xf32"))]
+
+
+def grouped(b, x, keys):
+    wide = b.broadcast(keys, shape=(2, 3, 4, 5), dims=(0, 2, 3))
+    return b.matmul(x, b.reshape(wide, shape=(6, 4, 5)))
+
+
+REPEATED: list[Program] = [(grouped, ("6x2x4xf32", "2x4x5xf32"))]
 #: Every pass that rewrites tensor ops, and programs at which it does.
 PASSES: list[tuple[Pass, list[Program]]] = [
     (Canonicalise(), ALGEBRA),
@@ -76,6 +85,7 @@ PASSES: list[tuple[Pass, list[Program]]] = [
     (RoundCorrectly(), COMPOSITES),
     (WidenSums(), COMPOSITES),
     (SplitStridedConvolutions(), STRIDED),
+    (ShareRepeatedOperands(), REPEATED),
 ]
 SATURATED = [*ALGEBRA, *SHAPES, *COMPOSITES, *NORMALISED]
 
