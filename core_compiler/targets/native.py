@@ -23,9 +23,9 @@ from core_compiler.passes.pad_images import PadImages
 from core_compiler.passes.plan_memory import PlanMemory
 from core_compiler.passes.schedule_kernels import ScheduleKernels
 from core_compiler.passes.separate_zero_points import SeparateZeroPoints
+from core_compiler.passes.share_repeated_operands import ShareRepeatedOperands
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.split_arg_reductions import SplitArgReductions
-from core_compiler.passes.share_repeated_operands import ShareRepeatedOperands
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 
 

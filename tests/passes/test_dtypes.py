@@ -32,8 +32,8 @@ from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.round_correctly import RoundCorrectly
 from core_compiler.passes.rules import explain
 from core_compiler.passes.saturation import Saturate
-from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.passes.share_repeated_operands import ShareRepeatedOperands
+from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 from core_compiler.passes.widen_sums import WidenSums
