@@ -8,15 +8,16 @@ from typing_extensions import override
 
 from core_compiler.ir import Op
 from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.ops.typed import ConvWeightGradient
 from core_compiler.passes.base import Pass
-from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
+from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family, flattened
 
 
 def kind_refusal(producer: Op, consumer: Op) -> Refusal | None:
     """Return a refusal unless elementwise ops follow a product or convolution."""
     kinds = family(producer), family(consumer)
     if kinds == ("contraction", "map"):
-        return None
+        return _turning_refusal(producer, consumer)
     first, second = (FAMILY_WORDS[kind] for kind in kinds)
     return refuse(
         "a product and its epilogue",
@@ -25,6 +26,20 @@ def kind_refusal(producer: Op, consumer: Op) -> Refusal | None:
         first,
         consumer,
         second,
+    )
+
+
+def _turning_refusal(producer: Op, consumer: Op) -> Refusal | None:
+    """Return a refusal if adjacent taps of a weight gradient would be computed in another order."""
+    products = [found for op in flattened(producer) if (found := ConvWeightGradient.match(op))]
+    turned = [op for op in flattened(consumer) if op.kind == "core.transpose"]
+    if not turned or not any(found.x.type.shape[1] == 1 for found in products):
+        return None
+    return refuse(
+        "taps in order",
+        "{0} reorders the adjacent taps of {1}, whose only channel is a row of pixels",
+        consumer,
+        producer,
     )
 
 

@@ -57,7 +57,8 @@ from core_compiler.scheduling.transforms import (
     unswitch,
     vectorise,
 )
-from core_compiler.scheduling.transforms.edit import buffer_argument, find_loop
+from core_compiler.scheduling.transforms.edit import buffer_argument, find_loop, producers
+from core_compiler.scheduling.transforms.vectorise import strides
 
 
 @dataclass(frozen=True)
@@ -207,10 +208,14 @@ def adjacent_row_loop(kernel: Function, product: Product) -> str | None:
         return None
     buffer_ = buffer_argument(kernel, product.a)
     (load,) = [o for o in kernel.body.walk() if o.kind == "kernel.load" and access(o)[0] is buffer_]
-    last = next(
-        (v for v, s in zip(access(load)[1], buffer_.type.strides, strict=True) if s == 1), None
-    )
-    return next((r for r in product.rows if For.of(find_loop(kernel, r)).index is last), None)
+    indices, defs = access(load)[1], producers(kernel)
+    for row in product.rows:
+        loop = find_loop(kernel, row)
+        steps = strides(loop, For.of(loop).index, defs)
+        advance = [steps.get(index, 0) for index in indices]
+        if advance == [int(stride == 1) for stride in buffer_.type.strides]:
+            return row
+    return None
 
 
 def widens_for_many_rows(

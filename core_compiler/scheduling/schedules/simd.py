@@ -16,7 +16,7 @@ from core_compiler.scheduling.transforms.edit import (
     producers,
     rebuild,
 )
-from core_compiler.scheduling.transforms.vectorise import _Lanes, _strides, vectorise
+from core_compiler.scheduling.transforms.vectorise import _Lanes, strides, vectorise
 
 
 def full_and_rest(function: Function, loop: str, width: int) -> Function:
@@ -177,7 +177,7 @@ class _LanesInVectors:
         kb, (body,) = copier.kb, self.body.regions
         lane = body.arguments[0]
         copier.env[lane] = kb.index(first_lane)
-        steps = _strides(self.body, lane, self.defs)
+        steps = strides(self.body, lane, self.defs)
         walker = _Lanes(copier, steps, self.width, False, {lane}, self.defs)
         walker.count = count
         total = acc

@@ -51,7 +51,7 @@ def vectorise(
     if pad is not None:
         need(low == 0 and pad % width == 0, f"{loop} cannot be padded to {pad}")
         _check_room(op, iv, pad)
-    steps = _strides(op, iv, defs)
+    steps = strides(op, iv, defs)
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
@@ -123,7 +123,7 @@ def _is_multiple(value: Value, width: int, defs) -> bool:
     return product and any(_is_multiple(v, width, defs) for v in op.operands)
 
 
-def _strides(loop: Op, iv: Value, defs) -> dict[Value, int | None]:
+def strides(loop: Op, iv: Value, defs) -> dict[Value, int | None]:
     """Return the step of each index value in ``loop`` per step of ``iv`` (None: not affine)."""
     steps: dict[Value, int | None] = {iv: 1}
     for op in loop.walk():

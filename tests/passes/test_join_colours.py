@@ -1,0 +1,69 @@
+"""Weight gradients of pictures: their colours as pixels, bit for bit the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core_compiler.driver import compilation
+from core_compiler.ops import evaluate_block
+from core_compiler.passes.join_colours import JoinColours
+from tests.passes import specs
+from tests.passes.programs import program
+
+#: Picture, kernel, strides, low, high, dilations.
+WINDOWS = {
+    "7x7, stride 2": ((2, 3, 20, 19), (7, 7), (2, 2), (3, 3), (3, 2), (1, 1)),
+    "5x5 of four": ((3, 4, 9, 8), (5, 5), (1, 1), (2, 2), (2, 2), (1, 1)),
+    "patches": ((1, 3, 16, 24), (8, 8), (8, 8), (0, 0), (0, 0), (1, 1)),
+    "rows dilated": ((1, 2, 17, 11), (3, 9), (1, 1), (0, 4), (1, 0), (3, 1)),
+    "sound": ((2, 2, 40), (11,), (3,), (5,), (4,), (1,)),
+}
+OTHER = {
+    "short rows": ((1, 3, 6, 6), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    "eight channels": ((1, 8, 9, 9), (7, 7), (1, 1), (0, 0), (0, 0), (1, 1)),
+}
+
+
+def _module(name: str, dtype: str = "f32", outputs: int = 5):
+    picture, kernel, strides, low, high, dilations = (WINDOWS | OTHER)[name]
+    sizes = [
+        (n + a + z - d * (k - 1) - 1) // s + 1
+        for n, a, z, d, k, s in zip(picture[2:], low, high, dilations, kernel, strides, strict=True)
+    ]
+    shapes = picture, (picture[0], outputs, *sizes)
+
+    def build(b, x, dy):
+        return b.conv_weight_gradient(
+            x, dy, kernel=kernel, strides=strides, low=low, high=high, dilations=dilations, groups=1
+        )
+
+    module = program(build, *(f"{'x'.join(map(str, s))}x{dtype}" for s in shapes))
+    random = np.random.default_rng(1)
+    kind = module.main.arguments[0].type.dtype.numpy
+    return module, [(3 * random.normal(size=s)).astype(kind) for s in shapes]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_the_same_products_are_summed_in_the_same_order(name, dtype):
+    module, arrays = _module(name, dtype)
+    after, rewrites = specs.apply(JoinColours(), module)
+    assert len(rewrites) == 1
+    (made,) = (op for op in after.main.body.ops if op.kind == "core.conv_weight_gradient")
+    assert made.operands[0].type.shape[1] == 1
+    before, joined = (evaluate_block(m.main.body, arrays)[0] for m in (module, after))
+    assert joined.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("name", ["7x7, stride 2", "sound"])
+def test_programs_have_the_bits_of_the_op(name):
+    module, arrays = _module(name, outputs=33)
+    expected = evaluate_block(module.main.body, arrays)[0].tobytes()
+    for threads in (1, 2):
+        compiled = compilation.start(module, options=compilation.Options(threads=threads))
+        assert compiled.finish()(*arrays)[0].tobytes() == expected
+
+
+def test_short_rows_and_many_channels_stay():
+    assert [len(specs.apply(JoinColours(), _module(n)[0])[1]) for n in OTHER] == [0, 0]
