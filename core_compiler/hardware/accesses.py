@@ -1,0 +1,264 @@
+"""Loops and memory accesses of a GPU kernel for the sizes of one launch.
+
+Everything here follows from the scheduled kernel IR: how often each sequential loop iterates, and
+how the 32 lanes of a warp spread over 32-byte sectors of global memory and banks of shared memory.
+The indices of the middle block are evaluated, as blocks at the edges clamp theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from core_compiler.hardware.occupancy import WARP
+from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
+from core_compiler.ir.types import INDEX
+from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments, parallel_nest
+from core_compiler.kernel_ir.ops import access, definition, lane_axis
+from core_compiler.kernel_ir.views import Constant, For, View, loop_kind
+
+#: Bytes of a sector, the unit in which caches fetch, and of a line, the unit of their tags, which is
+#: also a row of the banks of shared memory.
+SECTOR, LINE = 32, 128
+#: Bytes of a warp's data that are assumed to stay in the first cache.
+CACHED = 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A load or store: ``space`` (``global`` or ``shared``), and whether it ``loads``.
+
+    ``argument``: the position of its buffer among the kernel's, None for memory of the kernel.
+    ``sectors`` of a warp's request, and the ``cycles`` that it occupies the multiprocessor's memory:
+    one for each line of 128 bytes, or for each access to the most used bank.  ``missing``: the share
+    of requests that leave the multiprocessor, by loop: the rest finds its sector in the first cache.
+    """
+
+    space: str
+    loads: bool
+    argument: int | None
+    sectors: int
+    cycles: int
+    missing: Mapping[Op, float]
+
+    def misses(self) -> float:
+        return prod(self.missing.values())
+
+
+class KernelWork:
+    """The loops and accesses of a kernel with given index arguments."""
+
+    def __init__(self, function: Function, sizes: Sequence[int]):
+        self.function = function
+        self.defs = {v: op for op in function.body.walk() for v in op.results}
+        self._sizes = dict(zip(index_arguments(function), map(int, sizes), strict=True))
+        self._named = {v.name: n for v, n in self._sizes.items()}
+        self._buffers = {v: n for n, v in enumerate(buffer_arguments(function))}
+        #: Loop index -> its loop; op -> the sequential loops around it, outermost first (unrolled
+        #: ones are straight code).
+        self._loop_of: dict[Value, Op] = {}
+        self.around: dict[Op, tuple[Op, ...]] = {}
+        self._threads: dict[Op, tuple[Op, ...]] = {}
+        self._visit(function.body, (), ())
+        self._middle = self._middle_block()
+        self._trips: dict[Op, float] = {}
+
+    def _visit(self, block: Block, around: tuple[Op, ...], nest: tuple[Op, ...]) -> None:
+        for op in block.ops:
+            self.around[op], self._threads[op] = around, nest
+            kind = loop_kind(op)
+            inner = (*around, op) if kind == "sequential" else around
+            for region in op.regions:
+                if kind is not None:
+                    self._loop_of[region.arguments[0]] = op
+                self._visit(region, inner, (*nest, op) if kind == "thread" else nest)
+
+    def _middle_block(self) -> dict[Value, int]:
+        found: dict[Value, int] = {}
+        for loop in parallel_nest(self.function):
+            lower, count, step = self._bounds(loop, found)
+            found[For.of(loop).index] = lower + step * (count // 2)
+        return found
+
+    def _bounds(self, loop: Op, at: Mapping[Value, int]) -> tuple[int, int, int]:
+        """Return the lower bound, the number of iterations and the step; unknown ones are 0."""
+        known = dict(at)
+        lower, upper, step = (self.evaluate(v, known) for v in For.of(loop).bounds)
+        lower, step = lower or 0, step or 1
+        return lower, max(0, -(-((upper or 0) - lower) // step)), step
+
+    def evaluate(self, value: Value, known: dict[Value, int | None]) -> int | None:
+        """Return an index, or None if it depends on data; ``known`` remembers what was found."""
+        if value in known:
+            return known[value]
+        if value in self._sizes:
+            return self._sizes[value]
+        op = self.defs.get(value)
+        if op is None:
+            loop = self._loop_of.get(value)
+            found = None if loop is None else self.evaluate(For.of(loop).lower, known)
+        elif op.kind == "kernel.constant":
+            found = Constant.of(op).index if op.result.type is INDEX else None
+        else:
+            evaluate = definition(op).on_indices
+            parts = [self.evaluate(v, known) for v in op.operands] if evaluate else [None]
+            found = None
+            if evaluate and None not in parts:
+                found = evaluate(*parts) if _defined(op, parts) else 0
+        known[value] = found
+        return found
+
+    def trips(self, loop: Op) -> float:
+        """Return how often a loop iterates each time it is entered, on average.
+
+        The loop around it ends with a shorter iteration: a partial chunk of a long sum.
+        """
+        if loop not in self._trips:
+            _, first, _ = self._bounds(loop, self._middle)
+            found = float(first)
+            around = self.around[loop]
+            if around:
+                outer = self.trips(around[-1])
+                _, last, _ = self._bounds(loop, self._last_iterations(around))
+                if outer >= 1:
+                    found = ((outer - 1) * first + last) / outer
+            self._trips[loop] = found
+        return self._trips[loop]
+
+    def _last_iterations(self, loops: Sequence[Op]) -> dict[Value, int]:
+        at = dict(self._middle)
+        for loop in loops:
+            lower, count, step = self._bounds(loop, at)
+            at[For.of(loop).index] = lower + step * max(count - 1, 0)
+        return at
+
+    def executions(self, op: Op) -> float:
+        """Return how often a thread executes an op."""
+        return prod(map(self.trips, self.around[op]))
+
+    # -- accesses ----------------------------------------------------------------------------------
+
+    def accesses(self) -> dict[Op, Access]:
+        """Return every load and store of global or shared memory.
+
+        A load of what a load or store of the block has brought into the first cache misses nothing.
+        """
+        found: dict[Op, Access] = {}
+        seen: set[tuple] = set()
+        for op in self.function.body.walk():
+            each = self._access(op)
+            if each is None:
+                continue
+            if each.space == "global":
+                key = self._root(access(op)[0]), *(self._address(op, self._lane(op, n)) for n in (0, 1))
+                if key in seen and each.loads and self.executions(op) * each.sectors * SECTOR < CACHED:
+                    each = replace(each, missing=dict.fromkeys(each.missing, 0.0) or {op: 0.0})
+                seen.add(key)
+            found[op] = each
+        return found
+
+    def _access(self, op: Op) -> Access | None:
+        if op.kind not in ("kernel.load", "kernel.store"):
+            return None
+        memory, _ = access(op)
+        root = self._root(memory)
+        space = "shared" if root.type.space == "shared" else "global"
+        if root.type.space == "register":
+            return None
+        lanes = [self._address(op, self._lane(op, n)) for n in range(WARP)]
+        width = _bytes(op)
+        if space == "shared":
+            return Access(space, op.kind == "kernel.load", None, 0, _bank_cycles(lanes, width), {})
+        # Data that decides addresses is assumed to spread them: a line for each lane.
+        starts = [n * LINE if a is None else a for n, a in enumerate(lanes)]
+        sectors, rows = (
+            {p for a in starts for p in range(a // unit, (a + width - 1) // unit + 1)}
+            for unit in (SECTOR, LINE)
+        )
+        missing = {loop: self._missing(op, loop, lanes[0]) for loop in self.around[op]}
+        loads = op.kind == "kernel.load"
+        return Access(space, loads, self._buffers.get(root), len(sectors), len(rows), missing)
+
+    def _lane(self, op: Op, lane: int) -> dict[Value, int | None]:
+        """Return the indices of a lane of the first warp; threads number the last loop fastest."""
+        at: dict[Value, int | None] = dict(self._middle)
+        rest = lane
+        for loop in reversed(self._threads[op]):
+            _, count, _ = self._bounds(loop, self._middle)
+            at[For.of(loop).index] = rest % max(count, 1)
+            rest //= max(count, 1)
+        return at
+
+    def _missing(self, op: Op, loop: Op, start: int | None) -> float:
+        """Return the share of a loop's iterations that need a sector that the one before did not.
+
+        Neighbouring iterations share a sector if their addresses are less than one apart.
+        """
+        lower, count, step = self._bounds(loop, self._middle)
+        if count < 2 or start is None:
+            return 1.0
+        moved = self._address(op, {**self._lane(op, 0), For.of(loop).index: lower + step})
+        if moved is None:
+            return 1.0
+        return min(1.0, max(abs(moved - start) / SECTOR, 1 / count))
+
+    def _root(self, memory: Value) -> Value:
+        while (op := self.defs.get(memory)) is not None and op.kind == "kernel.view":
+            memory = View.of(op).buffer
+        return memory
+
+    def _address(self, op: Op, known: dict[Value, int | None]) -> int | None:
+        """Return the byte at which an access starts in its buffer; None if data decides."""
+        memory, where = access(op)
+        indices = [self.evaluate(v, known) for v in where]
+        if None in indices:
+            return None
+        found = sum(i * s for i, s in zip(indices, self._strides(memory), strict=True))
+        while (defining := self.defs.get(memory)) is not None and defining.kind == "kernel.view":
+            view = View.of(defining)
+            starts = [self.evaluate(v, known) for v in view.starts]
+            if None in starts:
+                return None
+            memory = view.buffer
+            found += sum(i * s for i, s in zip(starts, self._strides(memory), strict=True))
+        return (found + self._number(memory.type.offset)) * memory.type.dtype.bytes
+
+    def _strides(self, memory: Value) -> Iterator[int]:
+        threads = 0
+        if memory in self.defs and memory.type.space == "register":
+            threads = memory.type.rank
+        return (0 if n < threads else self._number(s) for n, s in enumerate(memory.type.strides))
+
+    def _number(self, size: int | str) -> int:
+        return self._named.get(size, 0) if isinstance(size, str) else int(size)
+
+
+def _defined(op: Op, parts: Sequence) -> bool:
+    """Return whether the operands are in the op's domain: data that is unknown may be 0."""
+    name = op.kind.removeprefix("kernel.")
+    return name not in ("div", "floordiv", "ceildiv", "rem", "mod") or bool(parts[1])
+
+
+def _bytes(op: Op) -> int:
+    """Return the bytes that one lane of the warp accesses (a vector's, if it is contiguous)."""
+    value = op.operands[0] if op.kind == "kernel.store" else op.result
+    memory, _ = access(op)
+    assert isinstance(memory.type, BufferType)
+    wide = isinstance(value.type, VectorType) and memory.type.strides[lane_axis(op)] == 1
+    return memory.type.dtype.bytes * (value.type.width if wide else 1)
+
+
+def _bank_cycles(lanes: Sequence[int | None], width: int) -> int:
+    """Return the cycles of a warp's request to shared memory: its most used bank decides.
+
+    Lanes that read the same word share it.  A request wider than a word takes a cycle per 128
+    bytes, at least.
+    """
+    if None in lanes:
+        return max(1, width // 4)
+    words = {a // 4 + n for a in lanes for n in range(max(1, width // 4))}
+    banks = [0] * (LINE // 4)
+    for word in words:
+        banks[word % len(banks)] += 1
+    return max(banks)
