@@ -105,7 +105,10 @@ class KernelWork:
             parts = [self.evaluate(v, known) for v in op.operands] if evaluate else [None]
             found = None
             if evaluate and None not in parts:
-                found = evaluate(*parts) if _defined(op, parts) else 0
+                try:
+                    found = evaluate(*parts)
+                except (ArithmeticError, ValueError):  # in a branch that is not taken
+                    found = None
         known[value] = found
         return found
 
@@ -232,12 +235,6 @@ class KernelWork:
 
     def _number(self, size: int | str) -> int:
         return self._named.get(size, 0) if isinstance(size, str) else int(size)
-
-
-def _defined(op: Op, parts: Sequence) -> bool:
-    """Return whether the operands are in the op's domain: data that is unknown may be 0."""
-    name = op.kind.removeprefix("kernel.")
-    return name not in ("div", "floordiv", "ceildiv", "rem", "mod") or bool(parts[1])
 
 
 def _bytes(op: Op) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core_compiler.hardware.machine import Machine
 from core_compiler.hardware.occupancy import WARP
@@ -41,21 +41,32 @@ class Pipes:
     """Rates and latencies of a multiprocessor.
 
     ``lanes``: results per cycle by pipe.  ``latency``: cycles until a result can be used, by pipe
-    and by memory (``shared``, ``l1``, ``l2``, ``dram``).
+    and by memory (``shared``, ``l1``, ``l2``, ``dram``); ``seconds``: latencies in seconds.
     """
 
     lanes: Mapping[str, float]
     latency: Mapping[str, float]
+    seconds: Mapping[str, float]
 
     @staticmethod
     def of(machine: Machine) -> Pipes | None:
-        """Return the figures ``lanes_*`` and ``latency_*`` of a machine; None if it has none."""
-        found: dict[str, dict[str, float]] = {"lanes": {}, "latency": {}}
+        """Return the figures ``lanes_*`` and ``latency_*`` of a machine; None if it has none.
+
+        Latencies in cycles remain so; those in seconds wait for :meth:`at`.
+        """
+        found: dict[str, dict[str, float]] = {"lanes": {}, "latency": {}, "seconds": {}}
         for name, figure in machine.figures.items():
             kind, _, what = name.partition("_")
-            if kind in found:
+            if kind == "latency" and figure.unit != "cycles":
+                found["seconds"][what] = figure.base
+            elif kind in found:
                 found[kind][what] = figure.base
         return Pipes(**found) if found["lanes"] and found["latency"] else None
+
+    def at(self, clock: float) -> Pipes:
+        """Return the pipes at a clock (Hz): caches and memory beside the chip have their own."""
+        cycles = {name: seconds * clock for name, seconds in self.seconds.items()}
+        return replace(self, latency={**self.latency, **cycles}, seconds={})
 
     def interval(self, pipe: str) -> float:
         """Return the cycles between two instructions of one scheduler on a pipe."""

@@ -37,7 +37,6 @@ _ANCHORS = {
     "kernel.min": ("FMNMX", "DMNMX"),
 }
 _OPCODES = {o for group in _ANCHORS.values() for o in group}
-_MEMORY = {"LDG": ("global", True), "STG": ("global", False), "STS": ("shared", False)}
 
 
 @dataclass(eq=False)
@@ -65,7 +64,8 @@ class WarpExecution:
         self.accesses = work.accesses()
         self._statements: dict[Op, list[Op]] = {}
         self._own = set(lines.values())
-        self.mapped, self.known_loops = 0, True
+        #: SASS loops that belong to no loop of the kernel: their code is counted once.
+        self.unknown_loops = 0
         self.parts = self._plan(root, None)
 
     # -- from SASS to kernel ops -------------------------------------------------------------------
@@ -161,7 +161,7 @@ class WarpExecution:
         for number, piece in enumerate(pieces):
             its, copies, count = times.get(number, (None, 1, 1.0))
             if isinstance(piece, Region):
-                self.known_loops &= number in times
+                self.unknown_loops += number not in times
                 parts.append(_Part(count, [], self._plan(piece, its), its, copies))
             else:
                 parts.append(_Part(count, piece))
@@ -251,21 +251,16 @@ class Warp:
         self.execution, self.pipes, self.is_cold = execution, pipes, is_cold
         self._accesses: dict[Instruction, list[tuple[Op, Access]]] = {}
 
-    def work(self) -> WarpWork:
-        """Return what the warp issues and moves."""
+    def work(self, warps: int) -> WarpWork:
+        """Return what a warp of a block of ``warps`` warps issues and moves.
+
+        The warps of a block wait for each other at barriers, so they request the same memory in
+        turns; those of other blocks do so when these wait.
+        """
         totals = _Totals()
         self._add(self.execution.parts, 1.0, totals)
-        return WarpWork(
-            dict(totals.instructions),
-            totals.shared_cycles,
-            totals.first_cache_cycles,
-            totals.sectors,
-            totals.cold_sectors,
-        )
-
-    def cycles(self, warps: int) -> float:
-        """Return the cycles from start to end if ``warps`` warps share the multiprocessor."""
-        return self._run(self.execution.parts, None, 1, warps)[0]
+        cycles, _ = self._run(self.execution.parts, None, 1, warps)
+        return WarpWork(cycles, dict(totals.instructions), totals.shared, totals.l1, totals.sectors)
 
     def _run(
         self, parts: Sequence[_Part], loop: Op | None, copies: int, warps: int
@@ -314,14 +309,12 @@ class Warp:
         found = self._access(instruction)
         totals.instructions[pipe_of(instruction.opcode, instruction.form)] += weight
         if instruction.opcode in ("LDS", "STS"):
-            totals.shared_cycles += weight * self._occupied(instruction)
+            totals.shared += weight * self._occupied(instruction)
         elif instruction.opcode in ("LDG", "STG"):
             sectors = _mean([a.sectors for _, a in found] or [instruction.bits / 8])
             missing = _mean([a.misses() for _, a in found] or [1.0])
-            totals.first_cache_cycles += weight * self._occupied(instruction)
+            totals.l1 += weight * self._occupied(instruction)
             totals.sectors += weight * sectors * (missing if instruction.opcode == "LDG" else 1.0)
-            if any(self.is_cold(a.argument) for _, a in found):
-                totals.cold_sectors += weight * sectors * missing
 
     def _occupied(self, instruction: Instruction) -> float:
         """Return the cycles that a request occupies the multiprocessor's memory."""
@@ -360,10 +353,9 @@ def _share_missing(inside: float, copies: int, number: int) -> float:
 @dataclass
 class _Totals:
     instructions: Counter[str] = field(default_factory=Counter)
-    shared_cycles: float = 0.0
-    first_cache_cycles: float = 0.0
+    shared: float = 0.0
+    l1: float = 0.0
     sectors: float = 0.0
-    cold_sectors: float = 0.0
 
 
 class _Issue:
@@ -371,20 +363,20 @@ class _Issue:
 
     def __init__(self, pipes: Pipes, warps: int):
         self.pipes, self.now = pipes, 0.0
-        self._warps, self._turn = warps, 1
+        self._warps = warps
         self._ready: dict[str, float] = {}
         self._free: dict[str, float] = {}
 
     def step(self, instruction: Instruction, latency: float, occupied: float) -> None:
         pipe = pipe_of(instruction.opcode, instruction.form)
-        start = max(self.now + self._turn, self._free.get(pipe, 0.0))
+        start = max(self.now + 1, self._free.get(pipe, 0.0))
         for register in (*instruction.reads, *instruction.writes):
             start = max(start, self._ready.get(register, 0.0))
         if pipe == BARRIER:
             start += latency
         self.now = start
         busy = self._warps * max(1.0, occupied) if pipe == MEMORY else 0.0
-        self._free[pipe] = start + (busy or self._turn * self.pipes.interval(pipe))
+        self._free[pipe] = start + (busy or self.pipes.interval(pipe))
         for register in instruction.writes:
             self._ready[register] = start + latency
 
