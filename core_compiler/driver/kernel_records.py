@@ -30,13 +30,10 @@ _KINDS = {"arena": "temporary", "output": "result", "input": "argument", "consta
 
 def report(made: Compilation, observer: Observer) -> None:
     """Report the kernels and buffers of a finished compile to ``observer``."""
-    options = made.options.target
     if "compiled" in made.facts:
-        linked = "program" in made.facts
-        predicted = made.target.predict(made.module, made.facts, options) if linked else {}
-        observer.kernels(kernel_records(made.module, made.facts, predicted))
+        observer.kernels(kernel_records(made.module, made.facts, made.predicted))
     with suppress(NotImplementedError):  # a target need not describe its machine
-        observer.figures(machine_figures(made.target.machine_of(options)))
+        observer.figures(machine_figures(made.target.machine_of(made.options.target)))
     if "plan" in made.facts:
         observer.buffers(*buffer_records(made.facts))
 

@@ -18,8 +18,8 @@ from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments, paral
 from core_compiler.kernel_ir.ops import access, definition, lane_axis
 from core_compiler.kernel_ir.views import Constant, For, View, loop_kind
 
-#: Bytes of a sector, the unit in which caches fetch, and of a line, the unit of their tags, which is
-#: also a row of the banks of shared memory.
+#: Bytes of a sector, the unit in which caches fetch, and of a line, the unit of their tags; a row
+#: of the banks of shared memory is as long.
 SECTOR, LINE = 32, 128
 #: Bytes of a warp's data that are assumed to stay in the first cache.
 CACHED = 32 << 10
@@ -30,9 +30,10 @@ class Access:
     """A load or store: ``space`` (``global`` or ``shared``), and whether it ``loads``.
 
     ``argument``: the position of its buffer among the kernel's, None for memory of the kernel.
-    ``sectors`` of a warp's request, and the ``cycles`` that it occupies the multiprocessor's memory:
-    one for each line of 128 bytes, or for each access to the most used bank.  ``missing``: the share
-    of requests that leave the multiprocessor, by loop: the rest finds its sector in the first cache.
+    ``sectors`` of a warp's request, and the ``cycles`` that it occupies the multiprocessor's
+    memory: one for each line of 128 bytes, or for each access to the most used bank.
+    ``missing``: the share of requests that leave the multiprocessor, by loop; the rest finds its
+    sector in the first cache.
     """
 
     space: str
@@ -154,8 +155,15 @@ class KernelWork:
             if each is None:
                 continue
             if each.space == "global":
-                key = self._root(access(op)[0]), *(self._address(op, self._lane(op, n)) for n in (0, 1))
-                if key in seen and each.loads and self.executions(op) * each.sectors * SECTOR < CACHED:
+                key = (
+                    self._root(access(op)[0]),
+                    *(self._address(op, self._lane(op, n)) for n in (0, 1)),
+                )
+                if (
+                    key in seen
+                    and each.loads
+                    and self.executions(op) * each.sectors * SECTOR < CACHED
+                ):
                     each = replace(each, missing=dict.fromkeys(each.missing, 0.0) or {op: 0.0})
                 seen.add(key)
             found[op] = each

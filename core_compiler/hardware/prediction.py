@@ -11,7 +11,7 @@ latency hiding on GPUs", UC Berkeley 2016), so this is no bound, but on the opti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -96,6 +96,17 @@ class Prediction:
         """Return what a recording holds of it; three digits of a microsecond are enough."""
         terms = {name: round(us, 3) for name, us in self.terms.items()}
         return {**asdict(self), "us": round(self.us, 3), "terms": terms, "bound_by": self.bound_by}
+
+
+def total(predictions: Iterable[tuple[Prediction, int]]) -> tuple[float, str]:
+    """Return the microseconds of launches, each with how often it runs, and what bounds most.
+
+    Launches follow one another on one stream.
+    """
+    bounds: dict[str, float] = {}
+    for each, runs in predictions:
+        bounds[each.bound_by] = bounds.get(each.bound_by, 0.0) + runs * each.us
+    return sum(bounds.values()), max(bounds, key=lambda name: bounds[name], default="")
 
 
 @dataclass(frozen=True)

@@ -82,11 +82,22 @@ def timed(kernels, timings, runs: Mapping[int, float]) -> list[dict]:
                 "total_us": total if timings_of_kernel else None,
                 "median_us": total / count if timings_of_kernel and count else None,
                 "share": total / total_us if timings_of_kernel and total_us else None,
+                **_prediction(kernel),
                 "gflops": _rate(sum(t.flops for t in timings_of_kernel), total),
                 "gbytes_per_s": _rate(sum(t.bytes for t in timings_of_kernel), total),
             }
         )
-    return sorted(rows, key=lambda r: (-(r["total_us"] or 0), r["name"]))
+    return sorted(rows, key=lambda r: (-(r["total_us"] or 0), -(r["predicted_us"] or 0), r["name"]))
+
+
+def _prediction(kernel) -> dict[str, float | str | None]:
+    """Return the predicted time of all its launches, and what bounds most of them; else None."""
+    found = kernel.facts.get("predictions", ())
+    bounds: dict[str, float] = {}
+    for each in found:
+        bounds[each["bound_by"]] = bounds.get(each["bound_by"], 0.0) + each["us"]
+    bound = max(bounds, key=lambda name: bounds[name], default=None)
+    return {"predicted_us": sum(bounds.values()) if found else None, "bound_by": bound}
 
 
 def _rate(amount: int, microseconds: float) -> float | None:
@@ -95,6 +106,8 @@ def _rate(amount: int, microseconds: float) -> float | None:
 
 
 def _text(rows, figures) -> str:
+    if any(r["predicted_us"] for r in rows) and not any(r["total_us"] for r in rows):
+        return _predicted_text(rows)
     cells = [
         (
             r["name"],
@@ -120,6 +133,23 @@ def _text(rows, figures) -> str:
         shown = f"{total:.3f}" if total >= 0.01 else f"{total:.3g}"
         lines.append(f"one execution {shown} ms on {executed_on(known)}")
     return "\n".join(lines)
+
+
+def _predicted_text(rows) -> str:
+    cells = [
+        (
+            r["name"],
+            r["count"] or "core",
+            number(r["predicted_us"], 1),
+            r["bound_by"] or "",
+            max(0, len(r["steps"]) - 1),
+            "cached" if r["cached"] else f"{r['compile_seconds']:.2f} s",
+        )
+        for r in rows
+    ]
+    head = ("kernel", "launches", "predicted us", "bound by", "steps", "compiled")
+    spent = sum(r["predicted_us"] or 0.0 for r in rows)
+    return f"{table(head, cells, right=(1, 2, 4))}\none execution {spent / 1e3:.3g} ms, predicted"
 
 
 def _show(arguments, opened, kernels) -> None:

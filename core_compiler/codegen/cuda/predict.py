@@ -1,4 +1,4 @@
-"""Predicted times of a compiled kernel's launches: its SASS, mapped to the loops of its kernel IR."""
+"""Predicted times of a compiled kernel's launches, from its SASS and the loops of its kernel IR."""
 
 from __future__ import annotations
 

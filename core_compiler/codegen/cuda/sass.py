@@ -20,12 +20,15 @@ _SUBROUTINES = re.compile(r"\$__internal_\d+_\$.*:")
 _BITS = re.compile(r"\.(?:U|S)?(8|16|64|128)\b")
 #: Opcodes without a register result.
 _NO_RESULT = frozenset(
-    "ST STG STS STL RED BRA BRX EXIT BAR BSSY BSYNC NOP MEMBAR RET CALL WARPSYNC ERRBAR CCTL DEPBAR "
-    "YIELD".split()
+    ("ST", "STG", "STS", "STL", "RED", "BRA", "BRX", "EXIT", "BAR", "BSSY", "BSYNC", "NOP")
+    + ("MEMBAR", "RET", "CALL", "WARPSYNC", "ERRBAR", "CCTL", "DEPBAR", "YIELD")
 )
-_PREDICATES = frozenset("ISETP FSETP DSETP HSETP2 PLOP3 UISETP UPLOP3 FCHK R2P".split())
+#: Opcodes whose results are predicates.
+_PREDICATES = frozenset(
+    ("ISETP", "FSETP", "DSETP", "HSETP2", "PLOP3", "UISETP", "UPLOP3", "FCHK", "R2P")
+)
 #: Opcodes whose results and operands are pairs of registers.
-_PAIRS = frozenset("DADD DMUL DFMA DSETP DMNMX".split())
+_PAIRS = frozenset(("DADD", "DMUL", "DFMA", "DSETP", "DMNMX"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,16 @@
 """A warp's execution of a kernel, from its SASS: instructions by kind, and the time it needs alone.
 
 Counts: each SASS loop belongs to the loop of the kernel IR that its backward branch maps to (SASS,
-PTX, source line, op).  NVVM and ptxas unroll loops and leave copies for the rest; how many iterations
-a copy has is read from its arithmetic and memory instructions, compared with those of one iteration
-in the kernel IR.  The copy with the most iterations runs as often as it fits, the others take the
-rest.
+PTX, source line, op).  NVVM and ptxas unroll loops and leave copies for the rest: how many
+iterations a copy has is read from its arithmetic and memory instructions, compared with those of
+one iteration in the kernel IR.  The copy with the most iterations runs as often as it fits, the
+others take the rest.
 
 Time: instructions issue in order, one a cycle at most, when their operands are ready and their pipe
-is free.  A load's result is ready after the latency of the memory that holds its sector; the
-iterations of a loop take what the second one takes.  Sources of the scheme: Volkov, "Understanding
-latency hiding on GPUs" (UC Berkeley, 2016); Hong and Kim, "An analytical model for a GPU
-architecture" (ISCA 2009).
+is free.  A load's result is ready after the latency of the memory that holds its sector.  All
+iterations of a loop but the first take what the second one takes.  Sources of the scheme: Volkov,
+"Understanding latency hiding on GPUs" (UC Berkeley, 2016); Hong and Kim, "An analytical model for a
+GPU architecture" (ISCA 2009).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core_compiler.codegen.cuda.sass import Instruction, Label, Region
+from core_compiler.codegen.cuda.sass import Instruction, Region
 from core_compiler.hardware.accesses import Access, KernelWork
-from core_compiler.hardware.pipes import BARRIER, BRANCH, MEMORY, SCHEDULERS, Pipes, pipe_of
+from core_compiler.hardware.pipes import BARRIER, BRANCH, MEMORY, Pipes, pipe_of
 from core_compiler.hardware.prediction import WarpWork
 from core_compiler.ir import Op, VectorType
 from core_compiler.ir.types import INDEX
@@ -41,7 +41,7 @@ _OPCODES = {o for group in _ANCHORS.values() for o in group}
 
 @dataclass(eq=False)
 class _Part:
-    """A stretch of straight code, or a loop (``body``): how often it runs each time it is reached."""
+    """Straight code, or a loop (``body``), with how often it runs each time it is reached."""
 
     times: float
     code: list[Instruction] = field(default_factory=list)
