@@ -75,6 +75,17 @@ class KernelWork:
                     self._loop_of[region.arguments[0]] = op
                 self._visit(region, inner, (*nest, op) if kind == "thread" else nest)
 
+    def untaken(self) -> set[Op]:
+        """Return the ops of branches that the first thread of the middle block does not take."""
+        found: set[Op] = set()
+        for op in self.function.body.walk():
+            if op.kind == "kernel.if":
+                taken = self.evaluate(op.operands[0], self._lane(op, 0))
+                for number, region in enumerate(op.regions if taken is not None else ()):
+                    if number == bool(taken):
+                        found.update(each for top in region.ops for each in top.walk())
+        return found
+
     def _middle_block(self) -> dict[Value, int]:
         found: dict[Value, int] = {}
         for loop in parallel_nest(self.function):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core_compiler.codegen.cuda.predict import CompiledLaunches
@@ -12,7 +12,6 @@ from core_compiler.hardware.prediction import GPUModel, Prediction
 from core_compiler.ir import Function, Op
 from core_compiler.ir.target import LAUNCH
 from core_compiler.runtime.compile_worker import ASSEMBLY
-from core_compiler.runtime.program import Launch, Program
 
 
 def predict_launches(facts: Mapping[str, Any], machine: Machine) -> dict[Op, Prediction]:
@@ -21,6 +20,7 @@ def predict_launches(facts: Mapping[str, Any], machine: Machine) -> dict[Op, Pre
     if model is None:
         return {}
     program, _, ops = facts["program"]
+    held = {space: sum(sizes) for space, sizes in program.space_sizes().items()}
     kernels: dict[str, CompiledLaunches] = {}
     found: dict[Op, Prediction] = {}
     for op, launch in zip(ops, program.launches, strict=True):
@@ -29,7 +29,7 @@ def predict_launches(facts: Mapping[str, Any], machine: Machine) -> dict[Op, Pre
         name = launch.kernel
         if name not in kernels:
             kernels[name] = _compiled(facts["schedules"][name].function, facts["compiled"][name])
-        cold = cold_arguments(program, launch, model.cache_bytes)
+        cold = cold_arguments(held, [r.space for r in launch.buffers], model.cache_bytes)
         sizes, blocks = launch.indices, launch.work_items
         found[op] = kernels[name].predict(model, sizes, blocks, launch.bytes, cold)
     return found
@@ -47,14 +47,16 @@ def _compiled(function: Function, compiled: Any) -> CompiledLaunches:
     return CompiledLaunches.of(function, compiled.text(ASSEMBLY), places, lines, known)
 
 
-def cold_arguments(program: Program, launch: Launch, cache: float) -> frozenset[int]:
+def cold_arguments(
+    sizes: Mapping[str, int], spaces: Sequence[str], cache: float
+) -> frozenset[int]:
     """Return the buffer arguments of a launch that are not in the second cache.
 
-    A program whose data is larger than the cache reads weights, inputs and results from memory;
-    temporaries too if they alone are larger.
+    ``sizes``: the bytes of a program's spaces; ``spaces``: those of the launch's buffers.  A program
+    whose data is larger than the cache reads weights, inputs and results from memory; temporaries
+    too if they alone are larger.
     """
-    spaces = {space: sum(sizes) for space, sizes in program.space_sizes().items()}
-    if sum(spaces.values()) <= cache:
+    if sum(sizes.values()) <= cache:
         return frozenset()
-    small = {"arena"} if spaces["arena"] <= cache else set()
-    return frozenset(n for n, ref in enumerate(launch.buffers) if ref.space not in small)
+    small = {"arena"} if sizes["arena"] <= cache else set()
+    return frozenset(n for n, space in enumerate(spaces) if space not in small)

@@ -20,8 +20,10 @@ _SUBROUTINES = re.compile(r"\$__internal_\d+_\$.*:")
 _BITS = re.compile(r"\.(?:U|S)?(8|16|64|128)\b")
 #: Opcodes without a register result.
 _NO_RESULT = frozenset(
-    ("ST", "STG", "STS", "STL", "RED", "BRA", "BRX", "EXIT", "BAR", "BSSY", "BSYNC", "NOP")
-    + ("MEMBAR", "RET", "CALL", "WARPSYNC", "ERRBAR", "CCTL", "DEPBAR", "YIELD")
+    (
+        *("ST", "STG", "STS", "STL", "RED", "BRA", "BRX", "EXIT", "BAR", "BSSY", "BSYNC", "NOP"),
+        *("MEMBAR", "RET", "CALL", "WARPSYNC", "ERRBAR", "CCTL", "DEPBAR", "YIELD"),
+    )
 )
 #: Opcodes whose results are predicates.
 _PREDICATES = frozenset(

@@ -64,6 +64,7 @@ class WarpExecution:
         self.accesses = work.accesses()
         self._statements: dict[Op, list[Op]] = {}
         self._own = set(lines.values())
+        self._untaken = work.untaken()
         #: SASS loops that belong to no loop of the kernel: their code is counted once.
         self.unknown_loops = 0
         self.parts = self._plan(root, None)
@@ -160,12 +161,20 @@ class WarpExecution:
         parts: list[_Part] = []
         for number, piece in enumerate(pieces):
             its, copies, count = times.get(number, (None, 1, 1.0))
+            if its is None and self._is_untaken(piece):
+                count = 0.0
             if isinstance(piece, Region):
                 self.unknown_loops += number not in times
                 parts.append(_Part(count, [], self._plan(piece, its), its, copies))
             else:
                 parts.append(_Part(count, piece))
         return _joined(parts)
+
+    def _is_untaken(self, piece: Region | list[Instruction]) -> bool:
+        """Return whether a piece is a branch that is not taken: all its known ops are."""
+        code = piece.every() if isinstance(piece, Region) else piece
+        ops = [op for i in code if (op := self.op_of(i)) is not None]
+        return bool(ops) and self._untaken.issuperset(ops)
 
     def _share(
         self,
@@ -186,7 +195,7 @@ class WarpExecution:
                     found.append((number, max(1, self._copies(piece.instructions(), its))))
             elif copies := self._copies(piece, its):
                 found.append((number, copies))
-        left = self._iterations(its, outer)
+        left = 0.0 if its in self._untaken else self._iterations(its, outer)
         times: dict[int, tuple[Op | None, int, float]] = {}
         for number, copies in sorted(found, key=lambda pair: -pair[1]):
             repeats = isinstance(pieces[number], Region)
