@@ -42,7 +42,7 @@ SHORT_US = 5.0
 
 @dataclass(frozen=True)
 class Row:
-    """Launches of one kernel with the same sizes: their number, mean times of one, and the bound."""
+    """Launches of a kernel with the same sizes: their number, the mean time of one, the bound."""
 
     kernel: str
     sizes: tuple[int, ...]
@@ -59,7 +59,7 @@ class Row:
 
 
 def rows(path: Path, model: GPUModel) -> list[Row]:
-    """Return the launches of a recording, measured and predicted, in order of their first launch."""
+    """Return the launches of a recording, measured and predicted, in program order."""
     groups: dict[tuple, list[tuple[float, Prediction]]] = defaultdict(list)
     with Recording.open(path) as recording:
         for launch, blocks, measured, found in _launches(recording, model):
@@ -121,7 +121,7 @@ def _space(value: Value, makers: dict[Value, Op]) -> str:
 
 
 def spread(ratios: Sequence[float]) -> dict[str, float]:
-    """Return the geometric mean of ratios, their geometric standard deviation and their extremes."""
+    """Return the geometric mean of ratios, their geometric standard deviation, their extremes."""
     logs = np.log(ratios)
     return {
         "geometric_mean": float(np.exp(logs.mean())),

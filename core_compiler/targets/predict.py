@@ -47,14 +47,12 @@ def _compiled(function: Function, compiled: Any) -> CompiledLaunches:
     return CompiledLaunches.of(function, compiled.text(ASSEMBLY), places, lines, known)
 
 
-def cold_arguments(
-    sizes: Mapping[str, int], spaces: Sequence[str], cache: float
-) -> frozenset[int]:
+def cold_arguments(sizes: Mapping[str, int], spaces: Sequence[str], cache: float) -> frozenset[int]:
     """Return the buffer arguments of a launch that are not in the second cache.
 
-    ``sizes``: the bytes of a program's spaces; ``spaces``: those of the launch's buffers.  A program
-    whose data is larger than the cache reads weights, inputs and results from memory; temporaries
-    too if they alone are larger.
+    ``sizes``: the bytes of a program's spaces; ``spaces``: those of the launch's buffers.
+    A program whose data is larger than the cache reads weights, inputs and results from memory, and
+    temporaries too if they alone are larger.
     """
     if sum(sizes.values()) <= cache:
         return frozenset()

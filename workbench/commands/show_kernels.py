@@ -45,6 +45,8 @@ def run(arguments) -> None:
             _show(arguments, opened, kernels)
             return
         rows = timed(kernels, opened.timings(), by_launch(opened.figures("timing"), "runs"))
+        if not opened.timings():
+            _add_predictions(rows, kernels, opened)
         meta = opened.figures("timing")
     emit(arguments, {"kernels": rows, "figures": meta}, lambda: _text(rows, meta))
 
@@ -82,7 +84,8 @@ def timed(kernels, timings, runs: Mapping[int, float]) -> list[dict]:
                 "total_us": total if timings_of_kernel else None,
                 "median_us": total / count if timings_of_kernel and count else None,
                 "share": total / total_us if timings_of_kernel and total_us else None,
-                **_prediction(kernel),
+                "predicted_us": None,
+                "bound_by": None,
                 "gflops": _rate(sum(t.flops for t in timings_of_kernel), total),
                 "gbytes_per_s": _rate(sum(t.bytes for t in timings_of_kernel), total),
             }
@@ -90,14 +93,25 @@ def timed(kernels, timings, runs: Mapping[int, float]) -> list[dict]:
     return sorted(rows, key=lambda r: (-(r["total_us"] or 0), -(r["predicted_us"] or 0), r["name"]))
 
 
-def _prediction(kernel) -> dict[str, float | str | None]:
-    """Return the predicted time of all its launches, and what bounds most of them; else None."""
-    found = kernel.facts.get("predictions", ())
-    bounds: dict[str, float] = {}
-    for each in found:
-        bounds[each["bound_by"]] = bounds.get(each["bound_by"], 0.0) + each["us"]
-    bound = max(bounds, key=lambda name: bounds[name], default=None)
-    return {"predicted_us": sum(bounds.values()) if found else None, "bound_by": bound}
+def _add_predictions(rows: list[dict], kernels, opened) -> None:
+    """Add the recorded predictions to the rows: the time of all launches, and what bounds most."""
+    from core_compiler.targets.link import launch_runs
+
+    if not any(kernel.facts.get("predictions") for kernel in kernels):
+        return
+    ops = opened.module(opened.stage_count() - 1).main.body.ops
+    runs = {opened.op_id(op): count for op, count in launch_runs(ops).items()}
+    by_name = {row["name"]: row for row in rows}
+    for kernel in kernels:
+        bounds: dict[str, float] = {}
+        for launch, each in zip(kernel.launches, kernel.facts.get("predictions", ()), strict=False):
+            us = runs.get(launch, 1) * each["us"]
+            bounds[each["bound_by"]] = bounds.get(each["bound_by"], 0.0) + us
+        if bounds:
+            row = by_name[kernel.name]
+            row["predicted_us"] = sum(bounds.values())
+            row["bound_by"] = max(bounds, key=lambda name: bounds[name])
+    rows.sort(key=lambda r: (-(r["predicted_us"] or 0), r["name"]))
 
 
 def _rate(amount: int, microseconds: float) -> float | None:

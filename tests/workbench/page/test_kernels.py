@@ -71,11 +71,36 @@ def test_predicted_times_are_under_the_measured_roofs(recording):
     run.close()
 
 
-def test_what_was_not_executed_is_predicted_by_the_machines_published_figures(cpu, cuda):
-    """The same launches as the processor's, whose work was recorded, on an H200 as NVIDIA states
-    it: 67 TFLOP/s in single precision, 4.8 TB/s."""
+def test_what_was_not_executed_shows_the_recorded_prediction_and_its_bound(cuda):
+    shown = kernels.data((cuda,), ViewState())
+    assert shown["forecast"] and not shown["measured"]
+    recorded = {k.name: k.facts["predictions"] for k in cuda.kernels()}
+    for row in shown["rows"]:
+        each = recorded[row["name"]]
+        assert row["predicted_us"] == pytest.approx(sum(p["us"] for p in each))
+        assert row["bound"] in {p["bound_by"] for p in each}
+        assert row["bound"] in row["needs"]
+        assert row["predicted_us"] >= 4.0 * row["count"], "the latency of its launches"
+    assert sum(r["predicted_share"] for r in shown["rows"]) == pytest.approx(1.0)
+    facts = inspector.data((cuda,), ViewState(kernel=shown["rows"][0]["id"]))
+    assert shown["rows"][0]["bound"] in json.dumps(facts, default=str)
+
+
+def test_without_a_recorded_prediction_the_time_is_the_machines_limit(cpu, cuda, tmp_path):
+    """An older recording has none.  The same launches as the processor's, whose work was recorded,
+    on an H200 as NVIDIA states it: 67 TFLOP/s in single precision, 4.8 TB/s."""
+    path = shutil.copy(cuda.path, tmp_path / "older.run")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE kernel SET facts = json_remove(facts, '$.predictions')")
+    older = Run(path)
+    _is_predicted_by_its_limits(cpu, older)
+    older.close()
+
+
+def _is_predicted_by_its_limits(cpu, cuda):
     shown = kernels.data((cuda,), ViewState())
     assert not shown["measured"] and shown["gpu"] and not shown["roofs"]["measured"]
+    assert not shown["forecast"]
     assert shown["roofs"]["name"] == "h200"
     assert shown["roofs"]["gflops"] == pytest.approx(67e3, rel=0.01)
     assert shown["roofs"]["gbytes_per_s"] == 4800
