@@ -186,6 +186,7 @@ def report(names: Sequence[str], compile_too: bool) -> dict[str, Any]:
     }
     return {
         "machine": MACHINE,
+        "launch_us": 1e6 * model.launch,
         "fitted_figures": {"launch_us": fitted_launch_us(found, model)},
         "models": {k: spread(_ratios(made, v)) for k, v in parts.items() if v},
         "launches": {
