@@ -32,8 +32,8 @@ class Access:
     ``argument``: the position of its buffer among the kernel's, None for memory of the kernel.
     ``sectors`` of a warp's request, and the ``cycles`` that it occupies the multiprocessor's
     memory: one for each line of 128 bytes, or for each access to the most used bank.
-    ``missing``: the share of requests that leave the multiprocessor, by loop; the rest finds its
-    sector in the first cache.
+    ``missing``: the share of requests that leave the multiprocessor, by loop, and among the copies
+    of an unrolled loop (``unrolled``); the rest finds its sector in the first cache.
     """
 
     space: str
@@ -42,9 +42,10 @@ class Access:
     sectors: int
     cycles: int
     missing: Mapping[Op, float]
+    unrolled: float = 1.0
 
     def misses(self) -> float:
-        return prod(self.missing.values())
+        return self.unrolled * prod(self.missing.values())
 
 
 class KernelWork:
@@ -61,19 +62,28 @@ class KernelWork:
         self._loop_of: dict[Value, Op] = {}
         self.around: dict[Op, tuple[Op, ...]] = {}
         self._threads: dict[Op, tuple[Op, ...]] = {}
-        self._visit(function.body, (), ())
+        self._unrolled: dict[Op, tuple[Op, ...]] = {}
+        self._visit(function.body, (), (), ())
         self._middle = self._middle_block()
         self._trips: dict[Op, float] = {}
 
-    def _visit(self, block: Block, around: tuple[Op, ...], nest: tuple[Op, ...]) -> None:
+    def _visit(
+        self,
+        block: Block,
+        around: tuple[Op, ...],
+        nest: tuple[Op, ...],
+        unrolled: tuple[Op, ...],
+    ) -> None:
         for op in block.ops:
-            self.around[op], self._threads[op] = around, nest
+            self.around[op], self._threads[op], self._unrolled[op] = around, nest, unrolled
             kind = loop_kind(op)
             inner = (*around, op) if kind == "sequential" else around
+            copies = (*unrolled, op) if kind == "unrolled" else unrolled
             for region in op.regions:
                 if kind is not None:
                     self._loop_of[region.arguments[0]] = op
-                self._visit(region, inner, (*nest, op) if kind == "thread" else nest)
+                threads = (*nest, op) if kind == "thread" else nest
+                self._visit(region, inner, threads, copies)
 
     def untaken(self) -> set[Op]:
         """Return the ops of branches that the first thread of the middle block does not take."""
@@ -175,7 +185,7 @@ class KernelWork:
                     and each.loads
                     and self.executions(op) * each.sectors * SECTOR < CACHED
                 ):
-                    each = replace(each, missing=dict.fromkeys(each.missing, 0.0) or {op: 0.0})
+                    each = replace(each, unrolled=0.0)
                 seen.add(key)
             found[op] = each
         return found
@@ -199,8 +209,9 @@ class KernelWork:
             for unit in (SECTOR, LINE)
         )
         missing = {loop: self._missing(op, loop, lanes[0]) for loop in self.around[op]}
-        loads = op.kind == "kernel.load"
-        return Access(space, loads, self._buffers.get(root), len(sectors), len(rows), missing)
+        loads, argument = op.kind == "kernel.load", self._buffers.get(root)
+        unrolled = prod(self._missing(op, loop, lanes[0]) for loop in self._unrolled[op])
+        return Access(space, loads, argument, len(sectors), len(rows), missing, unrolled)
 
     def _lane(self, op: Op, lane: int) -> dict[Value, int | None]:
         """Return the indices of a lane of the first warp; threads number the last loop fastest."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from core_compiler.hardware.machine import Machine
 from core_compiler.hardware.occupancy import WARP
 
-FP32, FP64, IMAD, INT, SPECIAL, MEMORY, UNIFORM, BRANCH, BARRIER = (
-    "fp32", "fp64", "imad", "int", "special", "memory", "uniform", "branch", "barrier",
-)  # fmt: skip
+FP32, FP64, IMAD, INT, SPECIAL = "fp32", "fp64", "imad", "int", "special"
+MEMORY, UNIFORM, BRANCH, BARRIER = "memory", "uniform", "branch", "barrier"
 #: Parts of a multiprocessor that issue on their own, one instruction a cycle each.
 SCHEDULERS = 4
 

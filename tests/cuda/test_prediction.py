@@ -51,9 +51,9 @@ def test_the_rows_of_a_small_model():
 
 
 GOLDEN = [
-    ("matmul_add_mul_erf", 1, 7.2, "launch latency", ""),
-    ("matmul_add_mul_erf", 1, 9.9, "dependent latency", ""),
-    ("matmul_add", 1, 8.5, "dependent latency", ""),
+    ("matmul_add_mul_erf", 1, 6.7, "launch latency", ""),
+    ("matmul_add_mul_erf", 1, 9.0, "dependent latency", ""),
+    ("matmul_add", 1, 7.5, "launch latency", ""),
 ]
 
 

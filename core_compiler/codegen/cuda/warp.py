@@ -132,7 +132,7 @@ class WarpExecution:
         expected: Counter[tuple[str, ...]] = Counter()
         statement = self._statement(op)
         for each in statement:
-            value = each.result.type if each.results else each.operands[0].type
+            value = (*each.results, *each.operands)[0].type
             lane = element(value)
             wide = value.width if isinstance(value, VectorType) else 1
             found = self.accesses.get(each)
@@ -154,10 +154,10 @@ class WarpExecution:
         """Return the code and the loops of a region, each with how often it runs per pass."""
         pieces = _pieces(region)
         loops = {r: self._loop_of(r) for r in pieces if isinstance(r, Region)}
-        inner = {its for its in loops.values() if its is not None and its is not loop}
         times: dict[int, tuple[Op | None, int, float]] = {}
-        for its in inner:
-            times.update(self._share(pieces, loops, its, loop))
+        for its in dict.fromkeys(loops.values()):
+            if its is not None and its is not loop:
+                times.update(self._share(pieces, loops, its, loop))
         parts: list[_Part] = []
         for number, piece in enumerate(pieces):
             its, copies, count = times.get(number, (None, 1, 1.0))
@@ -341,9 +341,11 @@ class Warp:
         slowest = latency["l1"] if found else latency["l2"]
         for op, access in found:
             far = latency["dram"] if self.is_cold(access.argument) else latency["l2"]
-            inside = access.missing.get(loop, 1.0) if loop is not None else 1.0
+            here = access.missing.get(loop, 1.0) if loop is not None else 1.0
+            # The copies of an unrolled loop, else those of the loop that this is a body of.
+            inside, repeats = (here, copies) if access.unrolled == 1 else (access.unrolled, 2)
             outside = access.misses() / inside if inside else 0.0
-            share = _share_missing(inside, copies, seen[op])
+            share = _share_missing(inside, repeats, seen[op])
             seen[op] += 1
             slowest = max(slowest, latency["l1"] + share * outside * (far - latency["l1"]))
         return slowest
@@ -352,11 +354,13 @@ class Warp:
 def _share_missing(inside: float, copies: int, number: int) -> float:
     """Return how often copy ``number`` of a loop's load needs a new sector.
 
-    ``inside``: the share of the loop's iterations that do.
+    ``inside``: the share of the loop's iterations that do.  Copies that are too few for a sector
+    need one now and then, the first of them.
     """
     if number == 0:
         return min(1.0, inside * copies)
-    return float(inside * copies >= 1 and int(inside * number + inside) > int(inside * number))
+    before, here = (int(inside * n + 1e-9) for n in (number - 1, number))
+    return float(inside * copies >= 1 and here > before)
 
 
 @dataclass
