@@ -57,6 +57,7 @@ _ASSEMBLER = "Reported by the assembler (ptxas)."
 GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     "overview": {
         "time per execution": Term("time per execution", "s", "One run of the whole compiled program on the example inputs: the median.", _TIMED),
+        "predicted time": Term("predicted time", "s", "The predicted time of all launches of one execution, which was not executed.", _PREDICTED),
         "peak memory": Term("peak memory", "B", "The arena that all temporaries of one execution share; weights, inputs and results are not included.", _PLAN),
         "weights": Term("weights", "B", "Constant data of the compiled program, after folding and packing."),
         "kernels": Term("kernels", "", "Compiled functions that are launched; each may be launched many times."),
@@ -167,6 +168,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     },
     "timeline": {
         "execution": Term("execution", "s", "From the first start to the last end, in the execution whose time is closest to the median.", _TIMED),
+        "predicted": Term("predicted", "s", "The time of all launches, one after another, as nothing was executed.", _PREDICTED),
         "launches": Term("launches", "", "Kernels started in one execution."),
         "lanes": Term("lanes", "", "Threads of the processor, or the stream of a GPU; one row each."),
         "at work": Term("at work", "%", "Share of the time that threads are inside kernels; for the rest they wait for each other.", _TIMED),

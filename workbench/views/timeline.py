@@ -100,6 +100,11 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     shares = [_percent(w) for w in work(run)]
     if len(shares) == len(timings) and any(share is not None for share in shares):
         found["percent"] = np.array([share or 0.0 for share in shares])
+    if not made.repeats:
+        found["predicted"] = True
+        bounds = [each.bound_by for each in work(run)]
+        if len(bounds) == len(timings) and any(bounds):
+            found["bounds"] = bounds
     if made.live_bytes is not None:
         found["live"] = made.live_bytes.astype(np.float64)
     return found

@@ -19,7 +19,7 @@ from workbench.queries import kernel_table
 from workbench.queries.run import Run
 from workbench.queries.work import roofs, work
 from workbench.state.view_state import ViewState
-from workbench.views import Empty, code, inspector, kernels
+from workbench.views import Empty, code, inspector, kernels, overview, timeline
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow
@@ -82,6 +82,16 @@ def test_what_was_not_executed_shows_the_recorded_prediction_and_its_bound(cuda)
         assert row["bound"] in row["needs"]
         assert row["predicted_us"] >= 4.0 * row["count"], "the latency of its launches"
     assert sum(r["predicted_share"] for r in shown["rows"]) == pytest.approx(1.0)
+    us = sum(r["predicted_us"] for r in shown["rows"])
+    lane = timeline.data((cuda,), ViewState())
+    assert lane["predicted"] and lane["total"] == pytest.approx(us)
+    assert set(lane["bounds"]) == {p["bound_by"] for each in recorded.values() for p in each}
+    (tile,) = (
+        each
+        for each in overview.data((cuda,), ViewState())["figures"]
+        if each["label"] == "predicted time"
+    )
+    assert tile["value"] == pytest.approx(us / 1e3) and "on h200, mostly bound by" in tile["hint"]
     facts = inspector.data((cuda,), ViewState(kernel=shown["rows"][0]["id"]))
     assert shown["rows"][0]["bound"] in json.dumps(facts, default=str)
 
