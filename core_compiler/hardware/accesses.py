@@ -7,7 +7,7 @@ The indices of the middle block are evaluated, as blocks at the edges clamp thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -105,7 +105,7 @@ class KernelWork:
 
     def _bounds(self, loop: Op, at: Mapping[Value, int]) -> tuple[int, int, int]:
         """Return the lower bound, the number of iterations and the step; unknown ones are 0."""
-        known = dict(at)
+        known: dict[Value, int | None] = dict(at)
         lower, upper, step = (self.evaluate(v, known) for v in For.of(loop).bounds)
         lower, step = lower or 0, step or 1
         return lower, max(0, -(-((upper or 0) - lower) // step)), step
@@ -244,24 +244,26 @@ class KernelWork:
     def _address(self, op: Op, known: dict[Value, int | None]) -> int | None:
         """Return the byte at which an access starts in its buffer; None if data decides."""
         memory, where = access(op)
-        indices = [self.evaluate(v, known) for v in where]
-        if None in indices:
-            return None
-        found = sum(i * s for i, s in zip(indices, self._strides(memory), strict=True))
+        found = self._offset(memory, where, known)
         while (defining := self.defs.get(memory)) is not None and defining.kind == "kernel.view":
-            view = View.of(defining)
-            starts = [self.evaluate(v, known) for v in view.starts]
-            if None in starts:
-                return None
-            memory = view.buffer
-            found += sum(i * s for i, s in zip(starts, self._strides(memory), strict=True))
+            memory, starts = View.of(defining).buffer, View.of(defining).starts
+            start = self._offset(memory, starts, known)
+            found = None if found is None or start is None else found + start
+        if found is None:
+            return None
         return (found + self._number(memory.type.offset)) * memory.type.dtype.bytes
 
-    def _strides(self, memory: Value) -> Iterator[int]:
-        threads = 0
-        if memory in self.defs and memory.type.space == "register":
-            threads = memory.type.rank
-        return (0 if n < threads else self._number(s) for n, s in enumerate(memory.type.strides))
+    def _offset(
+        self, memory: Value, where: Sequence[Value], known: dict[Value, int | None]
+    ) -> int | None:
+        """Return the elements from a buffer's start to a position in it."""
+        total = 0
+        for value, stride in zip(where, memory.type.strides, strict=True):
+            index = self.evaluate(value, known)
+            if index is None:
+                return None
+            total += index * self._number(stride)
+        return total
 
     def _number(self, size: int | str) -> int:
         return self._named.get(size, 0) if isinstance(size, str) else int(size)
@@ -282,9 +284,10 @@ def _bank_cycles(lanes: Sequence[int | None], width: int) -> int:
     Lanes that read the same word share it.  A request wider than a word takes a cycle per 128
     bytes, at least.
     """
-    if None in lanes:
+    known = [a for a in lanes if a is not None]
+    if len(known) < len(lanes):
         return max(1, width // 4)
-    words = {a // 4 + n for a in lanes for n in range(max(1, width // 4))}
+    words = {a // 4 + n for a in known for n in range(max(1, width // 4))}
     banks = [0] * (LINE // 4)
     for word in words:
         banks[word % len(banks)] += 1

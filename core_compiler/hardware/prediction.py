@@ -127,10 +127,13 @@ class GPUModel:
     def of(machine: Machine) -> GPUModel | None:
         """Return the model of a machine; None if its description lacks a figure."""
         figures, pipes = machine.figures, Pipes.of(machine)
-        unit, memory = machine.units[0], machine.tiers[-1]
+        unit, bandwidth = machine.units[0], machine.tiers[-1].bandwidth
         cache = next((t for t in machine.tiers if t.name == "l2"), None)
-        known = cache and cache.capacity and cache.bandwidth and memory.bandwidth and unit.clock
-        if pipes is None or not known or not {"launch", "capability"} <= figures.keys():
+        if pipes is None or not {"launch", "capability"} <= figures.keys():
+            return None
+        if cache is None or cache.capacity is None or cache.bandwidth is None:
+            return None
+        if unit.clock is None or bandwidth is None:
             return None
         major, minor = divmod(round(10 * figures["capability"].value), 10)
         return GPUModel(
@@ -142,7 +145,7 @@ class GPUModel:
             figures["launch"].base,
             cache.capacity.base,
             cache.bandwidth.base,
-            memory.bandwidth.base,
+            bandwidth.base,
         )
 
     def predict(self, warp: WarpWork, launch: LaunchShape, note: str = "") -> Prediction:

@@ -99,7 +99,8 @@ def parse(listing: str) -> Region:
         if start is not None and number - start > 1 and start < number:
             ends[start] = max(number, ends.get(start, 0))
     skipped = _slow_paths(found, labels)
-    root, stack = Region(), []
+    root = Region()
+    stack: list[tuple[Region, int]] = []
     for number in range(end):
         while stack and number > stack[-1][1]:
             stack.pop()

@@ -269,7 +269,7 @@ class Warp:
         totals = _Totals()
         self._add(self.execution.parts, 1.0, totals)
         cycles, _ = self._run(self.execution.parts, None, 1, warps)
-        return WarpWork(cycles, dict(totals.instructions), totals.shared, totals.l1, totals.sectors)
+        return WarpWork(cycles, totals.instructions, totals.shared, totals.l1, totals.sectors)
 
     def _run(
         self, parts: Sequence[_Part], loop: Op | None, copies: int, warps: int
@@ -316,7 +316,8 @@ class Warp:
 
     def _count(self, instruction: Instruction, weight: float, totals: _Totals) -> None:
         found = self._access(instruction)
-        totals.instructions[pipe_of(instruction.opcode, instruction.form)] += weight
+        pipe = pipe_of(instruction.opcode, instruction.form)
+        totals.instructions[pipe] = totals.instructions.get(pipe, 0.0) + weight
         if instruction.opcode in ("LDS", "STS"):
             totals.shared += weight * self._occupied(instruction)
         elif instruction.opcode in ("LDG", "STG"):
@@ -365,7 +366,7 @@ def _share_missing(inside: float, copies: int, number: int) -> float:
 
 @dataclass
 class _Totals:
-    instructions: Counter[str] = field(default_factory=Counter)
+    instructions: dict[str, float] = field(default_factory=dict)
     shared: float = 0.0
     l1: float = 0.0
     sectors: float = 0.0
