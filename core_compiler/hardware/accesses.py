@@ -13,7 +13,6 @@ from math import prod
 
 from core_compiler.hardware.occupancy import WARP
 from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
-from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments, parallel_nest
 from core_compiler.kernel_ir.ops import access, definition, lane_axis
 from core_compiler.kernel_ir.views import Constant, For, View, loop_kind
@@ -66,6 +65,13 @@ class KernelWork:
         self._visit(function.body, (), (), ())
         self._middle = self._middle_block()
         self._trips: dict[Op, float] = {}
+        #: Loaded values that all lanes share: as parts of addresses they are 0.
+        self._shared: dict[Value, int] = {}
+        self._shared = {
+            op.result: 0
+            for op in function.body.walk()
+            if op.kind == "kernel.load" and self._is_shared(op)
+        }
 
     def _visit(
         self,
@@ -121,7 +127,10 @@ class KernelWork:
             loop = self._loop_of.get(value)
             found = None if loop is None else self.evaluate(For.of(loop).lower, known)
         elif op.kind == "kernel.constant":
-            found = Constant.of(op).index if op.result.type is INDEX else None
+            number = Constant.of(op).value
+            found = int(number) if isinstance(number, int) else None
+        elif op.kind == "kernel.cast":
+            found = self.evaluate(op.operands[0], known)
         else:
             evaluate = definition(op).on_indices
             parts = [self.evaluate(v, known) for v in op.operands] if evaluate else [None]
@@ -175,19 +184,15 @@ class KernelWork:
             each = self._access(op)
             if each is None:
                 continue
-            if each.space == "global":
-                key = (
-                    self._root(access(op)[0]),
-                    *(self._address(op, self._lane(op, n)) for n in (0, 1)),
-                )
-                if (
-                    key in seen
-                    and each.loads
-                    and self.executions(op) * each.sectors * SECTOR < CACHED
-                ):
-                    each = replace(each, unrolled=0.0)
-                seen.add(key)
             found[op] = each
+            two = [self._address(op, self._lane(op, n)) for n in (0, 1)]
+            if each.space != "global" or None in two:
+                continue
+            key = (self._root(access(op)[0]), *two)
+            stays = self.executions(op) * each.sectors * SECTOR < CACHED
+            if each.loads and stays and key in seen:
+                found[op] = replace(each, unrolled=0.0)
+            seen.add(key)
         return found
 
     def _access(self, op: Op) -> Access | None:
@@ -236,6 +241,10 @@ class KernelWork:
             return 1.0
         return min(1.0, max(abs(moved - start) / SECTOR, 1 / count))
 
+    def _is_shared(self, load: Op) -> bool:
+        first, second = (self._address(load, self._lane(load, n)) for n in (0, 1))
+        return first is not None and first == second
+
     def _root(self, memory: Value) -> Value:
         while (op := self.defs.get(memory)) is not None and op.kind == "kernel.view":
             memory = View.of(op).buffer
@@ -244,6 +253,7 @@ class KernelWork:
     def _address(self, op: Op, known: dict[Value, int | None]) -> int | None:
         """Return the byte at which an access starts in its buffer; None if data decides."""
         memory, where = access(op)
+        known = {**self._shared, **known}
         found = self._offset(memory, where, known)
         while (defining := self.defs.get(memory)) is not None and defining.kind == "kernel.view":
             memory, starts = View.of(defining).buffer, View.of(defining).starts
