@@ -93,8 +93,8 @@ class Prediction:
         return BOUNDS[self.bound]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a recording holds of it; three digits of a microsecond are enough."""
-        terms = {name: round(us, 3) for name, us in self.terms.items()}
+        """Return what a recording holds of it, to the nanosecond; resources of 0 are left out."""
+        terms = {name: round(us, 3) for name, us in self.terms.items() if us >= 0.0005}
         return {**asdict(self), "us": round(self.us, 3), "terms": terms, "bound_by": self.bound_by}
 
 
