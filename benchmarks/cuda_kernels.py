@@ -63,7 +63,8 @@ def predicted_times() -> str:
     rows = [
         f"| {m['model']}{'' if m['fitted'] else ' (held out)'} | {m['measured_us'] / 1e3:.3f} "
         f"| {m['predicted_us'] / 1e3:.3f} | {m['ratio']:.2f} | {s['geometric_mean']:.2f} "
-        f"| {s['geometric_deviation']:.2f} | {s['least']:.2f} to {s['most']:.2f} |"
+        f"| {s['geometric_deviation']:.2f} | {s['least']:.2f} to {s['most']:.2f} "
+        f"| {m['today']['predicted_us'] / 1e3:.3f} |"
         for m in found["each"]
         for s in (m["kernels_of_launches"],)
     ]
