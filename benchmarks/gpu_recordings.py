@@ -53,7 +53,8 @@ def record(
     one that would be larger than ``max_bytes`` (``recording`` is then None, ``left_out`` why).
     ``ours_us`` and ``torch_us`` are times on the GPU of a whole run without copies of its inputs
     and results; ``torch_us`` is None where ``torch`` says why.  ``roofline_us`` is what the machine
-    model predicts at least: the sum over launches of compulsory work under the device's limits.
+    model predicts at least: the sum over launches of compulsory work under the device's limits;
+    ``predicted_us`` is the predicted time of all launches, also of each kernel.
     """
     from core_compiler.driver.compilation import Options
     from core_compiler.numerics.reference.digest import digest
@@ -66,6 +67,7 @@ def record(
     found = made.profile(*model.inputs, repeats=repeats)
     device = device_of(made)
     made.about = {**jobs.describe(model, made.target.name, Options()), "device": device}
+    predicted = predicted_of(made)
     torch, why = torch_eager(model)
     ours, theirs = interleave(made, model.inputs, torch, rounds, runs)
     row = {
@@ -80,8 +82,9 @@ def record(
         "torch": why,
         "ratio": float(np.median(theirs) / np.median(ours)) if theirs else None,
         "roofline_us": sum(k.total_us * k.percent_of_limit / 100 for k in found.kernels),
+        "predicted_us": sum(predicted.values()) if predicted else None,
         "launches": len(found.launches),
-        "kernels": [asdict(k) for k in found.kernels],
+        "kernels": [{**asdict(k), "predicted_us": predicted.get(k.name)} for k in found.kernels],
     }
     if not row["equal"]:
         return {**row, "recording": None, "left_out": "the digest is not the CPU's"}
@@ -94,6 +97,19 @@ def record(
         reason = f"{size:,} bytes, more than {max_bytes:,}"
         return {**row, "recording": None, "left_out": reason}
     return {**row, "recording": path.name, "recording_bytes": size}
+
+
+def predicted_of(made: Any) -> dict[str, float]:
+    """Return the predicted microseconds of all launches of each kernel in one execution."""
+    from core_compiler.ir.target import Launch
+    from core_compiler.targets.link import launch_runs
+
+    runs = launch_runs(made.module.main.body.ops)
+    found: dict[str, float] = {}
+    for op, each in made.predicted.items():
+        name = Launch.of(op).kernel
+        found[name] = found.get(name, 0.0) + runs.get(op, 1) * each.us
+    return found
 
 
 def shorten_paths(path: Path) -> None:

@@ -28,7 +28,8 @@ from core_compiler.driver.legality import levels
 from core_compiler.driver.other_sizes import OtherSizes
 from core_compiler.driver.stage import Stage, module_figures
 from core_compiler.driver.stage_checks import StageChecks
-from core_compiler.ir import Module, Rewrite
+from core_compiler.hardware.prediction import Prediction
+from core_compiler.ir import Module, Op, Rewrite
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import (
     CheckRecord,
@@ -134,6 +135,8 @@ class Compilation:
     _own_bound: Bound | None = None
     _checks: StageChecks | None = None
     _position: int = 0
+    #: A linked program and the predictions of its launches.
+    _predicted: tuple[Any, Mapping[Op, Prediction]] | None = None
 
     def __post_init__(self) -> None:
         self.observer = Observers(self.log, self.observer)
@@ -407,6 +410,17 @@ class Compilation:
         with suppress(NotImplementedError):
             return str(self.target.machine.name)
         return ""
+
+    @property
+    def predicted(self) -> Mapping[Op, Prediction]:
+        """Return the predicted time of each launch op; {} before linking or without a model."""
+        program = self.facts.get("program")
+        if program is None:
+            return {}
+        if self._predicted is None or self._predicted[0] is not program:
+            made = self.target.predict(self.module, self.facts, self.options.target)
+            self._predicted = program, made
+        return self._predicted[1]
 
     def record(self, path: str | Path) -> Path:
         """Write everything so far to the recording ``path`` (a ``.run``)."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from core_compiler.hardware.limits import of_machine
 from core_compiler.hardware.machine import Machine
+from core_compiler.hardware.prediction import Prediction
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.events import BufferRecord, KernelRecord, Observer, TimingRecord
 from core_compiler.ir.target import LAUNCH
@@ -30,15 +31,20 @@ _KINDS = {"arena": "temporary", "output": "result", "input": "argument", "consta
 def report(made: Compilation, observer: Observer) -> None:
     """Report the kernels and buffers of a finished compile to ``observer``."""
     if "compiled" in made.facts:
-        observer.kernels(kernel_records(made.module, made.facts))
+        observer.kernels(kernel_records(made.module, made.facts, made.predicted))
     with suppress(NotImplementedError):  # a target need not describe its machine
-        observer.figures(machine_figures(made.target.machine))
+        observer.figures(machine_figures(made.target.machine_of(made.options.target)))
     if "plan" in made.facts:
         observer.buffers(*buffer_records(made.facts))
 
 
-def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecord]:
-    """Return one record per compiled kernel, in the order of the module's functions."""
+def kernel_records(
+    module: Module, facts: Mapping[str, Any], predicted: Mapping[Op, Prediction] | None = None
+) -> list[KernelRecord]:
+    """Return one record per compiled kernel, in the order of the module's functions.
+
+    ``predicted``: the predicted times of launches.
+    """
     launches: dict[str, list[Op]] = {}
     for op in module.main.body.ops:
         if op.kind == LAUNCH:
@@ -70,6 +76,7 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
                     "core": not used,
                     **json.loads(compiled.text("facts.json") or "{}"),
                     **_work([linked[op] for op in used if op in linked]),
+                    **_predictions([op for op in used if op in linked], predicted or {}),
                 },
             )
         )
@@ -88,6 +95,13 @@ def _work(launches: Sequence[Launch]) -> dict[str, Any]:
         "work_items": [launch.work_items for launch in launches],
         "work": [(launch.flops, launch.bytes) for launch in launches],
     }
+
+
+def _predictions(ops: Sequence[Op], predicted: Mapping[Op, Prediction]) -> dict[str, Any]:
+    """Return ``predictions``: the predicted time of each launch, as the compiler computed it."""
+    if not ops or not all(op in predicted for op in ops):
+        return {}
+    return {"predictions": [predicted[op].to_json() for op in ops]}
 
 
 def _rows(text: str) -> list[tuple[int, int]]:

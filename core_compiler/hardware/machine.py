@@ -164,7 +164,7 @@ def load(path: Path | str) -> Machine:
 
 
 def shipped(name: str) -> Machine:
-    """Return a machine that comes with the compiler (``cpu``)."""
+    """Return a machine that comes with the compiler (``cpu``, ``h200``...)."""
     folder = Path(__file__).parent / "machines"
     names = sorted(p.stem for p in folder.glob("*.yaml"))
     if name not in names:

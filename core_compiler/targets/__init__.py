@@ -16,6 +16,7 @@ from typing import Any
 from typing_extensions import override
 
 from core_compiler.hardware.costs import CostModel
+from core_compiler.hardware.prediction import Prediction
 from core_compiler.ir import Function, Module, Op
 from core_compiler.support.errors import UserError, nearest
 from core_compiler.support.renamed import refuse_old_names
@@ -45,6 +46,10 @@ class Target:
     @property
     def machine(self):
         raise NotImplementedError(f"{self.name}: machine")
+
+    def machine_of(self, options: Mapping[str, Any]):
+        """Return the machine of a compile with these options."""
+        return self.machine
 
     @property
     def costs(self) -> CostModel:
@@ -98,6 +103,12 @@ class Target:
     ) -> Mapping[str, Any]:
         """Return machine code of scheduled kernels by name; ``progress(what, done, total)``."""
         raise NotImplementedError(f"{self.name}: compile")
+
+    def predict(
+        self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Mapping[Op, Prediction]:
+        """Return the predicted time of each launch of a linked program; {} without a model."""
+        return {}
 
     def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         """Return the program of a planned module, for :meth:`load`."""

@@ -13,7 +13,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from core_compiler.ir import Function, Module
+from core_compiler.hardware.prediction import Prediction
+from core_compiler.ir import Function, Module, Op
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.targets import Target
@@ -39,7 +40,9 @@ class CUDA(Target):
     summary = "Numba CUDA kernels on an NVIDIA GPU (compiles without one)"
     options = MappingProxyType(
         {
-            "architecture": "what to compile for, as sm_90 (default: the GPU's, sm_90 without one)",
+            "architecture": "what to compile for, as sm_90 (default: the machine's)",
+            "machine": "GPU whose times are predicted: h200, h100, a100, rtx4090 (default: this "
+            "machine's, h200 without one)",
             "tiles": "tiles of products, default or small",
         }
     )
@@ -61,7 +64,22 @@ class CUDA(Target):
             found.bandwidth,
             found.shared,
             found.cache,
+            found.capability,
         )
+
+    @override
+    def machine_of(self, options: Mapping[str, Any]):
+        """Return the GPU of the option ``machine``; UserError if it is unknown."""
+        from core_compiler.hardware.gpu import NAMES
+        from core_compiler.hardware.machine import shipped
+
+        name = options.get("machine")
+        if name is None:
+            return self.machine
+        if name not in NAMES:
+            fix = f"choose one of {', '.join(NAMES)}"
+            raise UserError(f"unknown machine {name!r}", "option machine", fix)
+        return shipped(name)
 
     @override
     def prepare(self) -> None:
@@ -81,7 +99,7 @@ class CUDA(Target):
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
         from core_compiler.scheduling.schedules import gpu
 
-        processors = int(self.machine.units[0].count.value)
+        processors = int(self.machine_of(options).units[0].count.value)
         return gpu.schedule(kernel, launches, processors, self._tiles(options))
 
     def _tiles(self, options: Mapping[str, Any]) -> str:
@@ -100,6 +118,9 @@ class CUDA(Target):
 
         found = gpu()
         default = ARCHITECTURE if found is None else found.architecture
+        if "machine" in options:
+            capability = self.machine_of(options).figures["capability"].value
+            default = f"sm_{round(10 * capability)}"
         wanted = str(options.get("architecture", default))
         if not re.fullmatch(r"sm_\d{2,3}", wanted):
             raise UserError(
@@ -107,7 +128,8 @@ class CUDA(Target):
                 "option architecture",
                 "use a name like sm_75, sm_90 or sm_120",
             )
-        self._check_supported(wanted, None if "architecture" in options else found)
+        chosen = "architecture" in options or "machine" in options
+        self._check_supported(wanted, None if chosen else found)
         return wanted
 
     def _check_supported(self, wanted: str, found) -> None:
@@ -151,6 +173,14 @@ class CUDA(Target):
 
         linker = Linker(module, facts, str(options.get("name", "model")))
         return linker.link(1), linker.arrays, linker.launch_ops
+
+    @override
+    def predict(
+        self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Mapping[Op, Prediction]:
+        from core_compiler.targets.predict import predict_launches
+
+        return predict_launches(facts, self.machine_of(options))
 
     @override
     def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0):

@@ -39,6 +39,10 @@ class HostedTarget(Target):
     def machine(self):
         return self.host.machine
 
+    @override
+    def machine_of(self, options: Mapping[str, Any]):
+        return self.host.machine_of(options)
+
     @property
     @override
     def options(self) -> Mapping[str, str]:

@@ -50,6 +50,8 @@ def test_times_name_where_they_were_taken(made):
     assert row["device"] == "Simulated GPU"
     assert row["ours_us"]["min"] > 0
     assert sum(k["count"] for k in row["kernels"]) == row["launches"]
+    assert row["predicted_us"] == pytest.approx(sum(k["predicted_us"] for k in row["kernels"]))
+    assert row["predicted_us"] > 4 * row["launches"], "the launch latency of each"
     if row["torch_us"] is None:
         assert "torch" in row["torch"] and row["ratio"] is None
     assert "Simulated GPU" in gpu_recordings.summary(row)

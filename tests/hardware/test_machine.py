@@ -99,7 +99,7 @@ def test_files_that_are_not_machines(tmp_path):
     (tmp_path / "list.yaml").write_text("- 1\n")
     with pytest.raises(UserError, match="expected a mapping, got list"):
         load(tmp_path / "list.yaml")
-    with pytest.raises(UserError, match="unknown machine 'x'; choose one of cpu"):
+    with pytest.raises(UserError, match="unknown machine 'x'; choose one of a100, cpu"):
         shipped("x")
 
 

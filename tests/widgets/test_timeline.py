@@ -167,11 +167,13 @@ def test_many_threads_are_scrolled_through(open_page: Open) -> None:
 
 def test_a_lane_of_predicted_launches_says_so(open_page: Open) -> None:
     data = timeline_data(lanes=1) | {"recorded": False, "note": "not executed: end to end"}
+    data |= {"predicted": True, "bounds": ["dependent latency"] * 60}
     data["launches"]["median"] = np.full(60, np.nan)
     del data["live"], data["percent"]
     shown = open_page(page([("timeline", data)], theme="dark"))
     shown.settle()
-    assert "not executed" in shown.view().locator(".figures").inner_text()
+    figures = shown.view().locator(".figures").inner_text()
+    assert "not executed" in figures and "predicted" in figures and "execution" not in figures
     assert shown.call("csv").split("\n")[1].split(",")[5] == ""
     assert shown.errors == []
 

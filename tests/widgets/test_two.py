@@ -72,7 +72,7 @@ def launch_pairs(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     def side(launches: dict[str, Any], of: np.ndarray) -> dict[str, Any]:
         us = np.full(count, np.nan)
         us[of] = launches["median"]
-        return {"us": us, "least": np.zeros(count, np.uint8)}
+        return {"us": us, "sign": np.zeros(count, np.uint8)}
 
     return {
         "title": ["conv2d · relu"] * count,

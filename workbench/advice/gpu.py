@@ -118,7 +118,7 @@ def grid(program: Program) -> Iterator[Finding]:
 
 
 def _share(row: dict[str, Any]) -> float:
-    """Return the share of the time, or of the least time if it was not measured."""
+    """Return the share of the time, or of the predicted time if it was not measured."""
     return float(row["share"] if row["share"] is not None else row["predicted_share"] or 0.0)
 
 
@@ -126,7 +126,8 @@ def _kernel(row: dict[str, Any]) -> Cost:
     """Return the time of the kernel: how much more warps would save cannot be predicted."""
     measured = row["total_us"] is not None
     us = row["total_us"] if measured else row["predicted_us"] or 0.0
-    how = "measured, the whole kernel" if measured else "the minimum time for its work"
+    unmeasured = "predicted, the whole kernel" if row["needs"] else "the minimum time for its work"
+    how = "measured, the whole kernel" if measured else unmeasured
     return Cost(us, "us", how, _share(row), "of the time", not measured)
 
 

@@ -395,7 +395,7 @@ def _is_identity(first: Launch, second: Launch) -> bool:
 def far_from_limit(program: Program) -> Iterator[Finding]:
     """Yield findings for kernels that take much time and reach little of the machine's limits."""
     for row in table(program.run):
-        spent, limit, share = row["total_us"], row["predicted_us"], row["share"]
+        spent, limit, share = row["total_us"], row["least_us"], row["share"]
         if (
             share is None
             or limit is None

@@ -18,7 +18,7 @@ from workbench.advice.offers import Bench
 from workbench.queries.joint import reads, written
 from workbench.queries.links import kernel_by_name
 from workbench.queries.run import Run
-from workbench.queries.work import Roofs, Work, roofs, work
+from workbench.queries.work import Roofs, Work, has_forecasts, roofs, work
 
 #: Hazards of time cost at least this fraction of an execution: medians of one program differ by
 #: about as much from run to run.
@@ -64,8 +64,8 @@ class Launch:
 
     @property
     def us(self) -> float | None:
-        """Return the measured microseconds, else the least time for its work; None: not known."""
-        return self.work.least_us if self.work.median_us is None else self.work.median_us
+        """Return the measured microseconds, else the predicted ones; None: not known."""
+        return self.work.predicted_us if self.work.median_us is None else self.work.median_us
 
     @property
     def kinds(self) -> list[str]:
@@ -157,7 +157,7 @@ class Program:
 
     @cached_property
     def total_us(self) -> float:
-        """Return the time of one execution: the medians of its launches, else the least times.
+        """Return the time of one execution: the medians of its launches, else the predicted ones.
 
         Returns 0 if it is not known.
         """
@@ -178,7 +178,7 @@ class Program:
             return self._moved(moved, "the bytes that these launches read and write")
         spent = sum(us or 0.0 for us in times)
         measured = all(launch.work.median_us is not None for launch in launches)
-        return self._time(spent, measured, _explain_time(len(launches), measured, self.roofs))
+        return self._time(spent, measured, _explain_time(launches, measured, self.roofs))
 
     def traffic(self, nbytes: float, what: str) -> Cost | None:
         """Return the time of moving ``nbytes`` at the bandwidth for that size.
@@ -229,10 +229,13 @@ class Program:
         return next((op for op in reversed(launch.computes) if not _is_light(op)), None)
 
 
-def _explain_time(count: int, measured: bool, roof: Roofs | None) -> str:
+def _explain_time(launches: Sequence[Launch], measured: bool, roof: Roofs | None) -> str:
+    count = len(launches)
     each = "the launch" if count == 1 else f"its {count} launches"
     if measured:
         return f"the median of {each}" if count == 1 else f"the sum of the medians of {each}"
+    if has_forecasts(launch.work for launch in launches):
+        return f"the predicted time of {each} on {roof.name if roof else 'the machine'}"
     return f"the minimum time for the work of {each} on {roof.name if roof else 'the machine'}"
 
 

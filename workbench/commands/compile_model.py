@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from workbench.commands import common
 from workbench.commands.printing import emit, table
+from workbench.support import units
 
 #: The most failed checks that the text lists.
 SHOWN = 20
@@ -80,6 +82,7 @@ def run(arguments) -> int:
         "identity": made.identity,
         "contract": CONTRACT_VERSION,
         "recording": None if path is None else str(path),
+        "predicted": _predicted(made),
         "not_executed": made.not_executed if arguments.execute else None,
         "execution": executed.result,
         "against": result,
@@ -88,6 +91,19 @@ def run(arguments) -> int:
     if checks["failed"] or data["against"] is None:
         return int(checks["failed"] > 0)
     return exit_code(data["against"]["verdict"])
+
+
+def _predicted(made) -> dict[str, Any] | None:
+    """Return the predicted time of one execution, where the target has a model of its machine."""
+    from core_compiler.hardware.prediction import total
+    from core_compiler.targets.link import launch_runs
+
+    if not made.predicted:
+        return None
+    runs = launch_runs(made.module.main.body.ops)
+    us, bound = total((each, runs.get(op, 1)) for op, each in made.predicted.items())
+    machine = made.target.machine_of(made.options.target)
+    return {"us": us, "bound": bound, "machine": machine.name}
 
 
 def exit_code(verdict: str) -> int:
@@ -161,6 +177,12 @@ def _text(made, model, data, import_rows) -> str:
         lines.append(numeric_results.against(data["against"]))
     if data["execution"]:
         lines.append(execution_times.describe(data["execution"]))
+    if data["predicted"] and not data["execution"]:
+        lines.append(
+            "predicted {us} on {machine}, mostly bound by {bound}".format(
+                **{**data["predicted"], "us": units.duration(data["predicted"]["us"])}
+            )
+        )
     if data["not_executed"]:
         lines.append(f"not executed: {data['not_executed']}")
     if data["recording"]:

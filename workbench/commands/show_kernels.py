@@ -45,6 +45,8 @@ def run(arguments) -> None:
             _show(arguments, opened, kernels)
             return
         rows = timed(kernels, opened.timings(), by_launch(opened.figures("timing"), "runs"))
+        if not opened.timings():
+            _add_predictions(rows, kernels, opened)
         meta = opened.figures("timing")
     emit(arguments, {"kernels": rows, "figures": meta}, lambda: _text(rows, meta))
 
@@ -82,11 +84,34 @@ def timed(kernels, timings, runs: Mapping[int, float]) -> list[dict]:
                 "total_us": total if timings_of_kernel else None,
                 "median_us": total / count if timings_of_kernel and count else None,
                 "share": total / total_us if timings_of_kernel and total_us else None,
+                "predicted_us": None,
+                "bound_by": None,
                 "gflops": _rate(sum(t.flops for t in timings_of_kernel), total),
                 "gbytes_per_s": _rate(sum(t.bytes for t in timings_of_kernel), total),
             }
         )
-    return sorted(rows, key=lambda r: (-(r["total_us"] or 0), r["name"]))
+    return sorted(rows, key=lambda r: (-(r["total_us"] or 0), -(r["predicted_us"] or 0), r["name"]))
+
+
+def _add_predictions(rows: list[dict], kernels, opened) -> None:
+    """Add the recorded predictions to the rows: the time of all launches, and what bounds most."""
+    from core_compiler.targets.link import launch_runs
+
+    if not any(kernel.facts.get("predictions") for kernel in kernels):
+        return
+    ops = opened.module(opened.stage_count() - 1).main.body.ops
+    runs = {opened.op_id(op): count for op, count in launch_runs(ops).items()}
+    by_name = {row["name"]: row for row in rows}
+    for kernel in kernels:
+        bounds: dict[str, float] = {}
+        for launch, each in zip(kernel.launches, kernel.facts.get("predictions", ()), strict=False):
+            us = runs.get(launch, 1) * each["us"]
+            bounds[each["bound_by"]] = bounds.get(each["bound_by"], 0.0) + us
+        if bounds:
+            row = by_name[kernel.name]
+            row["predicted_us"] = sum(bounds.values())
+            row["bound_by"] = max(bounds, key=lambda name: bounds[name])
+    rows.sort(key=lambda r: (-(r["predicted_us"] or 0), r["name"]))
 
 
 def _rate(amount: int, microseconds: float) -> float | None:
@@ -95,6 +120,8 @@ def _rate(amount: int, microseconds: float) -> float | None:
 
 
 def _text(rows, figures) -> str:
+    if any(r["predicted_us"] for r in rows) and not any(r["total_us"] for r in rows):
+        return _predicted_text(rows)
     cells = [
         (
             r["name"],
@@ -120,6 +147,23 @@ def _text(rows, figures) -> str:
         shown = f"{total:.3f}" if total >= 0.01 else f"{total:.3g}"
         lines.append(f"one execution {shown} ms on {executed_on(known)}")
     return "\n".join(lines)
+
+
+def _predicted_text(rows) -> str:
+    cells = [
+        (
+            r["name"],
+            r["count"] or "core",
+            number(r["predicted_us"], 1),
+            r["bound_by"] or "",
+            max(0, len(r["steps"]) - 1),
+            "cached" if r["cached"] else f"{r['compile_seconds']:.2f} s",
+        )
+        for r in rows
+    ]
+    head = ("kernel", "launches", "predicted us", "bound by", "steps", "compiled")
+    spent = sum(r["predicted_us"] or 0.0 for r in rows)
+    return f"{table(head, cells, right=(1, 2, 4))}\none execution {spent / 1e3:.3g} ms, predicted"
 
 
 def _show(arguments, opened, kernels) -> None:

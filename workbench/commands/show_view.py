@@ -275,14 +275,16 @@ def _compare(data: Mapping[str, Any]) -> str:
     lines = [table(head, [*facts, *figures], right=(1, 2))]
     if kernels:
         lines += ["", table(("kernels: us", *head[1:]), kernels, right=(1, 2))]
-        lines.append("a time after >= is predicted: the minimum within the machine's limits")
+        lines.append(
+            "a time after ≈ is predicted; one after ≥ is the minimum within the machine's limits"
+        )
     return "\n".join(lines)
 
 
 def _side(side: Mapping[str, Any] | None) -> str:
     if side is None or side["us"] is None:
         return ""
-    return f"{'' if side['measured'] else '>= '}{number(side['us'], 1)}"
+    return f"{side['sign']} {number(side['us'], 1)}".lstrip()
 
 
 def _shown(value: float | str | None, unit: str) -> str:

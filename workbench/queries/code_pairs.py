@@ -64,7 +64,7 @@ def partners_of(run: Run, other: Run, kernel: Kernel) -> list[Partner]:
         for each in pair.second:
             if each.work.kernel in known:
                 spent = each.work.median_us
-                us = each.work.least_us if spent is None else spent
+                us = each.work.predicted_us if spent is None else spent
                 found.setdefault(each.work.kernel, []).append((us, pair.by_work))
     made = []
     for name, some in found.items():

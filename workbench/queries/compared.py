@@ -13,7 +13,7 @@ from workbench.queries.kernel_table import GPU_FACTS
 from workbench.queries.numeric_results import json_number
 from workbench.queries.pairs import Launched, Pair, pairs
 from workbench.queries.run import Run
-from workbench.queries.work import roofs
+from workbench.queries.work import roofs, sign
 from workbench.support import intervals, units
 
 #: The number of rows, slowest first, that get an interval: each is a bootstrap of a millisecond.
@@ -118,7 +118,7 @@ def _kernels(run: Run, other: Run, found: Iterable[Pair]) -> list[dict[str, Any]
 def launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
     """Return a pair of launches or kernels: title, position, and each side's figures."""
     every = pair.first or pair.second
-    costliest = max(every, key=lambda e: (e.work.median_us or 0.0, e.work.least_us or 0.0))
+    costliest = max(every, key=lambda e: (e.work.median_us or 0.0, e.work.predicted_us or 0.0))
     return {
         "title": costliest.title,
         "place": costliest.place,
@@ -161,9 +161,9 @@ def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
     names = dict.fromkeys(e.work.kernel for e in launches)
     kernels = [known[n] for n in names if n in known]
     measured = [e.work.median_us for e in launches if e.work.median_us is not None]
-    least = [e.work.least_us for e in launches if e.work.least_us is not None]
+    expected = [e.work.predicted_us for e in launches if e.work.predicted_us is not None]
     spent = sum(measured) if measured else None
-    predicted = sum(least) if least else None
+    predicted = sum(expected) if expected else None
     us, flops = predicted if spent is None else spent, sum(e.work.flops for e in launches)
     return {
         "kernels": [{"id": k.id, "name": k.name} for k in kernels]
@@ -171,6 +171,7 @@ def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
         "count": sum(e.work.runs for e in launches),
         "us": us,
         "measured": spent is not None,
+        "sign": "" if spent is not None else sign(e.work for e in launches),
         "predicted_us": predicted,
         "gflops": flops / us / 1e3 if us else None,
         **_resource_use(kernels),

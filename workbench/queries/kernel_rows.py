@@ -52,14 +52,18 @@ def _kernel(row: dict[str, Any]) -> list[dict[str, Any]]:
     if not row["core"]:
         median = "" if row["median_us"] is None else f", median {units.duration(row['median_us'])}"
         rows.append(as_fact("launches", units.launches(row["count"]) + median))
-    if row["predicted_us"] is not None:
-        rows.append(as_fact("least possible", units.duration(row["predicted_us"])))
+    if row["needs"]:
+        rows.append(as_fact("predicted", units.duration(row["predicted_us"])))
+    if row["least_us"] is not None:
+        rows.append(as_fact("least possible", units.duration(row["least_us"])))
     if row["beyond"]:
         rows.append(as_fact("of the limit", "above the measured limit"))
     elif row["percent"] is not None:
         rows.append(as_fact("of the limit", f"{row['percent']:.3g} %"))
     if row["bound"]:
         rows.append(as_fact("bound by", row["bound"]))
+    if row["needs"]:
+        rows.append(as_fact("needs", row["needs"]))
     if row["flops"] is not None:
         rate = "" if row["gflops"] is None else f", {row['gflops']:.3g} GFLOP/s"
         rows.append(as_fact("work", units.work(row["flops"]) + rate))

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.hardware.prediction import BOUNDS
 from core_compiler.record.reader import Kernel, Timing
 from workbench.queries import executions
 from workbench.queries.run import Run
 from workbench.queries.work import Roofs, Work, roofs, work
+from workbench.support import units
 
+#: Resources that are named with the time that a kernel needs of each.
+MAX_NEEDS = 4
 #: Resource use that ptxas reports of a GPU kernel: per block, per thread, and bytes.
 GPU_FACTS = ("threads", "registers", "shared", "spilled", "occupancy")
 
@@ -35,17 +39,18 @@ def _table(run: Run) -> list[dict[str, Any]]:
     for each in work(run):
         works.setdefault(each.kernel, []).append(each)
     total = sum(t.median_us or 0.0 for t in run.timings())
-    least, found, before = sum(w.least_us or 0.0 for w in work(run)), roofs(run), _before(run)
+    predicted = sum(w.predicted_us or 0.0 for w in work(run))
+    found, before = roofs(run), _before(run)
     rows = [
         _static(kernel)
-        | _work(run, works.get(kernel.name, []), least)
+        | _work(run, works.get(kernel.name, []), predicted)
         | _measured(timings.get(kernel.name, []), total)
         for kernel in run.kernels()
     ]
     for row in rows:
-        limit, spent = row["predicted_us"], row["total_us"]
+        limit, spent = row["least_us"], row["total_us"]
         known = limit is not None and spent
-        row["ratio"] = spent / limit if known and limit else None
+        row["ratio"] = spent / row["predicted_us"] if known and row["predicted_us"] else None
         row["percent"] = 100 * limit / spent if known else None
         row["beyond"] = found is not None and found.passed(row["percent"])
         row["before_us"] = before.get(row["name"])
@@ -80,9 +85,12 @@ def _static(kernel: Kernel) -> dict[str, Any]:
 
 
 def _work(run: Run, works: list[Work], total_predicted: float) -> dict[str, Any]:
-    """Return the work of its launches, the least time for it, and the costliest model line."""
+    """Return the work of its launches, the predicted and the least time, the costliest line."""
     row: dict[str, Any] = dict.fromkeys(
-        ("flops", "bytes", "intensity", "predicted_us", "predicted_share", "bound", "place", "op")
+        (
+            *("flops", "bytes", "intensity", "least_us", "predicted_us", "predicted_share"),
+            *("bound", "needs", "place", "op"),
+        )
     )
     if not works:
         return row
@@ -93,26 +101,40 @@ def _work(run: Run, works: list[Work], total_predicted: float) -> dict[str, Any]
         "intensity": flops / moved if moved else None,
         "count": sum(w.runs for w in works),
     }
-    known, found = [w.least_us for w in works if w.least_us is not None], roofs(run)
-    if known and found is not None:
+    known = [w.predicted_us for w in works if w.predicted_us is not None]
+    least = [w.least_us for w in works if w.least_us is not None]
+    if known:
         row |= {
+            "least_us": sum(least) if least else None,
             "predicted_us": sum(known),
             "predicted_share": sum(known) / total_predicted if total_predicted else None,
-            "bound": _bound(found, works),
+            "bound": _bound(roofs(run), works),
+            "needs": _needs(works),
         }
-    costliest = max(works, key=lambda w: (w.median_us or 0.0, w.least_us or 0.0))
+    costliest = max(works, key=lambda w: (w.median_us or 0.0, w.predicted_us or 0.0))
     if costliest.op is not None:
         file, line = run.source_location(run.recording.op(costliest.op))
         row |= {"op": costliest.op, "place": f"{file}:{line}" if file else None}
     return row
 
 
-def _bound(found: Roofs, works: list[Work]) -> str:
-    """Return the roof that bounds most of the time of its launches."""
-    times = {"arithmetic": 0.0, "memory": 0.0}
+def _needs(works: list[Work]) -> str | None:
+    """Return what its launches need of each resource, the most first, as the compiler predicted."""
+    needs: dict[str, float] = {}
     for each in works:
-        times[found.bound(each.flops, each.bytes)] += each.least_us or 0.0
-    return max(times, key=lambda name: times[name])
+        for name, us in each.needs.items():
+            needs[name] = needs.get(name, 0.0) + us
+    shown = sorted(needs.items(), key=lambda pair: -pair[1])[:MAX_NEEDS]
+    return ", ".join(f"{BOUNDS[name]} {units.duration(us)}" for name, us in shown if us > 0) or None
+
+
+def _bound(found: Roofs | None, works: list[Work]) -> str | None:
+    """Return what bounds most of the time of its launches: as recorded, else the lower roof."""
+    times: dict[str, float] = {}
+    for each in works:
+        name = each.bound_by or (found.bound(each.flops, each.bytes) if found else "")
+        times[name] = times.get(name, 0.0) + (each.predicted_us or 0.0)
+    return max(times, key=lambda name: times[name]) or None
 
 
 def _measured(timings: list[Timing], total: float) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""The roofline model: the work of each launch, the least time for it, and the measured time.
+"""The work of each launch, the least time for it, the predicted and the measured time.
 
-Work is flops and compulsory bytes; any machine that the recording describes is supported.
+Work is flops and compulsory bytes; the least time is the roofline model's, for any machine that the
+recording describes.  A prediction is what the compiler recorded, or the least time without one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core_compiler.hardware.limits import Limits, from_json, of_machine
+from core_compiler.hardware.prediction import BOUNDS
 from core_compiler.ir.target import Launch
 from core_compiler.record.reader import Timing
 from core_compiler.targets.link import launch_cost
@@ -60,7 +63,9 @@ class Roofs:
 class Work:
     """A launch: ``op`` (an id) of ``kernel`` (a name), with how often it ``runs``.
 
-    ``least_us`` is the time at the lower roof, ``median_us`` the measured time; None if not known.
+    ``least_us`` is the time at the lower roof, ``forecast_us`` the recorded prediction, with the
+    words ``bound_by`` and the microseconds that it ``needs`` of each resource, ``median_us`` the
+    measured time; None or empty if not known.
     """
 
     op: int | None
@@ -70,6 +75,24 @@ class Work:
     least_us: float | None
     median_us: float | None = None
     runs: int = 1
+    forecast_us: float | None = None
+    bound_by: str = ""
+    needs: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def predicted_us(self) -> float | None:
+        """The recorded prediction, else the least time."""
+        return self.least_us if self.forecast_us is None else self.forecast_us
+
+
+def has_forecasts(works: Iterable[Work]) -> bool:
+    """Return whether predictions were recorded: predicted times are no lower bounds then."""
+    return any(w.forecast_us is not None for w in works)
+
+
+def sign(works: Iterable[Work]) -> str:
+    """Return what precedes a predicted time of launches: an estimate, or a lower bound."""
+    return "≈" if has_forecasts(works) else "≥"
 
 
 def roofs(run: Run) -> Roofs | None:
@@ -114,6 +137,11 @@ def work(run: Run) -> list[Work]:
 
 
 def _work(run: Run) -> list[Work]:
+    forecasts = _forecasts(run)
+    return [_with_forecast(each, forecasts) for each in _without_forecasts(run)]
+
+
+def _without_forecasts(run: Run) -> list[Work]:
     roof = roofs(run)
     if run.timings():
         figures = run.figures("timing")
@@ -132,6 +160,28 @@ def _work(run: Run) -> list[Work]:
         least = None if roof is None else n * roof.least_us(flops, moved)
         found.append(Work(key, Launch.of(op).kernel, n * flops, n * moved, least, runs=n))
     return found
+
+
+def _with_forecast(work: Work, forecasts: Mapping[int, Mapping[str, Any]]) -> Work:
+    found = None if work.op is None else forecasts.get(work.op)
+    if found is None:
+        return work
+    return replace(
+        work,
+        forecast_us=work.runs * float(found["us"]),
+        bound_by=str(found.get("bound_by", "")),
+        needs={n: work.runs * us for n, us in found.get("terms", {}).items() if n in BOUNDS},
+    )
+
+
+def _forecasts(run: Run) -> dict[int, Mapping[str, Any]]:
+    """Return the prediction of each launch (by id) that the compiler recorded."""
+    return {
+        launch: found
+        for kernel in run.kernels()
+        for launch, found in zip(kernel.launches, kernel.facts.get("predictions", ()), strict=False)
+        if isinstance(found, Mapping) and isinstance(found.get("us"), int | float)
+    }
 
 
 def _recorded(run: Run) -> dict[int, tuple[int, int]]:

@@ -39,6 +39,7 @@ class Term:
 
 _TIMED = "By the clock around every launch on every thread (on a GPU by events of the stream), in 10 executions after 3 warm-up runs, fewer if they take more than 60 s (`--seconds`); `workbench profile --repeats` sets more."
 _ROOFLINE = "By the roofline model: the longer of its arithmetic at the arithmetic peak and its compulsory bytes at the memory bandwidth. Both limits are measured once per machine, or taken from the description of a machine that is not available."
+_PREDICTED = "Of GPU kernels: computed by the compiler from the kernel's machine code and the figures of the machine (docs/cuda.md), and recorded. Otherwise by the roofline model: a lower bound, not a forecast."
 _SHARED = "A kernel's time is shared among the ops it computes, in proportion to the least time this machine needs for each op's arithmetic and for the bytes it moves to and from memory; an op's share goes to the line it came from. All lines and \"no line\" add up to the time of all kernels."
 _BESIDE = "The framework runs the model's own graph node by node on the same inputs; the import is evaluated by the reference (`--against`)."
 _CHECKED = (
@@ -56,6 +57,7 @@ _ASSEMBLER = "Reported by the assembler (ptxas)."
 GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     "overview": {
         "time per execution": Term("time per execution", "s", "One run of the whole compiled program on the example inputs: the median.", _TIMED),
+        "predicted time": Term("predicted time", "s", "The predicted time of all launches of one execution, which was not executed.", _PREDICTED),
         "peak memory": Term("peak memory", "B", "The arena that all temporaries of one execution share; weights, inputs and results are not included.", _PLAN),
         "weights": Term("weights", "B", "Constant data of the compiled program, after folding and packing."),
         "kernels": Term("kernels", "", "Compiled functions that are launched; each may be launched many times."),
@@ -126,10 +128,10 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "before_us": Term("before", "µs", "Sum of the medians of its launches in the previous execution.", _TIMED),
         "change": Term("change", "%", "How much longer its launches took than in the previous execution; negative: faster."),
         "place": Term("model line", "of the slowest launch", "The line of the model that its slowest launch came from.", _LINE),
-        "predicted_us": Term("predicted", "µs", "The minimum time of all its launches on this machine: a lower bound, not a forecast.", _ROOFLINE),
+        "predicted_us": Term("predicted", "µs", "The predicted time of all its launches, or the minimum on this machine.", _PREDICTED),
         "predicted_share": Term("share", "% predicted", "Its share of the predicted time of all kernels."),
-        "ratio": Term("measured", "÷ predicted", "Measured time as a multiple of the predicted time; 1 is the limit."),
-        "percent": Term("of limit", "%", "Predicted time as a fraction of the measured time: how close it is to the lower roof."),
+        "ratio": Term("measured", "÷ predicted", "Measured time as a multiple of the predicted time."),
+        "percent": Term("of limit", "%", "The minimum time as a fraction of the measured time: how close it is to the lower roof.", _ROOFLINE),
         "beyond": Term("> 100", "% of limit", "Above the measured limit: it was measured while the machine was busy.", "The limit is measured again with the next execution; this recording keeps what it has."),
         "gflops": Term("GFLOP/s", "", "Floating-point operations per second.", "Counted operations divided by measured time."),
         "gbytes_per_s": Term("GB/s", "", "Compulsory bytes per second; caches may move more or less.", _COMPULSORY),
@@ -141,7 +143,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "occupancy": Term("occupancy", "% of warps", "Resident warps of a multiprocessor, as a share of the maximum.", "Computed from registers, shared memory and the launch shape."),
         "shared": Term("shared", "B per block", "Shared memory of a block.", _ASSEMBLER),
         "intensity": Term("intensity", "flop/B", "Floating-point operations per compulsory byte.", _COMPULSORY),
-        "bound": Term("bound by", "", "The lower roof during most of its time: arithmetic or memory.", _ROOFLINE),
+        "bound": Term("bound by", "", "What limits it during most of its time: as predicted for a GPU, else the lower roof, arithmetic or memory.", _PREDICTED),
         "flops": Term("work", "Mflop", "Floating-point operations of all its launches.", _COUNTED),
         "bytes": Term("traffic", "MiB", "Compulsory bytes of all its launches.", _COMPULSORY),
         "median_us": Term("median", "µs per launch", "One launch: the mean over its launches of their medians.", _TIMED),
@@ -166,6 +168,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     },
     "timeline": {
         "execution": Term("execution", "s", "From the first start to the last end, in the execution whose time is closest to the median.", _TIMED),
+        "predicted": Term("predicted", "s", "The time of all launches, one after another, as nothing was executed.", _PREDICTED),
         "launches": Term("launches", "", "Kernels started in one execution."),
         "lanes": Term("lanes", "", "Threads of the processor, or the stream of a GPU; one row each."),
         "at work": Term("at work", "%", "Share of the time that threads are inside kernels; for the rest they wait for each other.", _TIMED),
@@ -220,7 +223,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     "compare": {
         "time per execution": Term("time per execution", "ms", "Median of one run of the whole program.", _TIMED),
         "fastest execution": Term("fastest execution", "ms", "The fastest of the timed executions.", _TIMED),
-        "predicted time": Term("predicted time", "ms", "The minimum time of all launches within the machine's limits.", _ROOFLINE),
+        "predicted time": Term("predicted time", "ms", "The predicted time of all launches, or the minimum within the machine's limits.", _PREDICTED),
         "launches": Term("launches", "", "Kernel launches of one execution."),
         "kernels": Term("kernels", "", "Compiled functions that are launched."),
         "import against its framework": Term("import against its framework", "verdict", "Each node of the model, computed by our ops and by its framework on the same operands: equal (every bit), within (only rounding differs), differs, not compared.", _BESIDE),

@@ -101,7 +101,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   function speedupCell(value, bounds, sign = '') {
     if (value === null) return h('td', { class: 'faint' }, '–');
     const text = `${sign}${number(value)}×`;
-    if (!bounds) return h('td', sign ? { class: 'said', title: 'Computed from a predicted time: a bound' } : { class: 'muted', title: 'Too few samples for an interval' }, text);
+    if (!bounds) return h('td', sign ? { class: 'said', title: 'Computed from a predicted time' } : { class: 'muted', title: 'Too few samples for an interval' }, text);
     const [low, high] = bounds;
     const range = `${number(low)} to ${number(high)}×`;
     const isNoise = low <= 1 && high >= 1;
@@ -109,8 +109,9 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       text, h('small', {}, isNoise ? ' within noise' : ` (${range})`));
   }
   const ratio = (a, b) => (a && b ? a / b : null);
-  /** A predicted time is a lower bound, so a ratio that uses one is a bound too, and marked as such. */
-  const boundSign = (row) => (!row.a || !row.b || row.a.measured === row.b.measured ? '' : row.a.measured ? '≤ ' : '≥ ');
+  /** A predicted time may be a lower bound: a ratio that uses one is a bound too, and marked as such. */
+  const isLeast = (side) => side.sign === '≥';
+  const boundSign = (row) => (!row.a || !row.b || isLeast(row.a) === isLeast(row.b) || [row.a, row.b].some((side) => side.sign === '≈') ? '' : isLeast(row.b) ? '≤ ' : '≥ ');
   const isPredicted = (row) => Boolean(row.a && row.b && !(row.a.measured && row.b.measured));
   function kernelSpeedup(row) {
     return speedupCell(ratio(row.a?.us, row.b?.us), row.speedup, isPredicted(row) ? boundSign(row) || '≈ ' : '');
@@ -161,7 +162,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const timeText = (us) => number(us * scale);
     const time = (letter) => ({ id: `us_${letter}`, title: letter.toUpperCase(), unit, hint: explain('compare', 'us'), value: (row) => row[letter]?.us ?? null,
       cell: (row) => (row[letter]?.us === null || !row[letter] ? h('td', { class: 'faint' }, '–')
-        : row[letter].measured ? h('td', {}, timeText(row[letter].us)) : h('td', { class: 'said', title: 'Predicted from the machine\'s limits, not measured' }, `≥ ${timeText(row[letter].us)}`)) });
+        : row[letter].measured ? h('td', {}, timeText(row[letter].us)) : h('td', { class: 'said', title: isLeast(row[letter]) ? 'The minimum within the machine\'s limits, not measured' : 'Predicted, not measured' }, `${row[letter].sign} ${timeText(row[letter].us)}`)) });
     const figureColumn = (letter, name, title, unit, hint, scale = 1) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint, value: (row) => row[letter]?.[name] ?? null,
       cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, '–') : h('td', { class: name === 'gflops' && !row[letter].measured ? 'said' : '' }, number(value * scale)); } });
     const hasValue = (letter, name) => rows.some((row) => (row[letter]?.[name] ?? null) !== null);

@@ -161,7 +161,7 @@ def _stages(figure: str, at: int) -> Read:
 
 
 def _predicted(run: Run) -> float | None:
-    known = [w.work.least_us for w in launched(run) if w.work.least_us is not None]
+    known = [w.work.predicted_us for w in launched(run) if w.work.predicted_us is not None]
     return sum(known) / 1e3 if known else None
 
 

@@ -34,7 +34,7 @@ function twoKernels({ selection, send, remember }) {
       return a === null || b === null ? null : b - a;
     },
     isPredicted: (row) => [row.a, row.b].some((side) => side && !side.measured),
-    isLowerBound: (row, side, name) => !row[side].measured && name !== 'count',
+    sign: (row, side, name) => (name === 'count' ? '' : row[side].sign),
     marks: (row) => ({ 'data-kernel': row.a?.kernels[0]?.id ?? '' }),
     isSelected: (row, at) => hasKernel(row, at.kernel),
     isSelectable: (row) => (row.a?.kernels[0]?.id ?? null) !== null,
@@ -102,7 +102,8 @@ const MEASURED = columnsOf('kernels', 'total_us', ['share', 'bar'], 'predicted_u
 const BEFORE = columnsOf('kernels', 'before_us', 'change');
 const ONE_LAUNCH = columnsOf('kernels', 'median_us', 'min_us', 'p95_us');
 const PREDICTED = columnsOf('kernels', 'predicted_us', ['predicted_share', 'bar']);
-const WORK = columnsOf('kernels', 'intensity', ['bound', 'text'], 'flops', 'bytes');
+const WORK = columnsOf('kernels', 'intensity', 'flops', 'bytes');
+const BOUND = columnsOf('kernels', ['bound', 'text']);
 // Of GPU kernels: the assembler's figures, the first three of which are visible next to the
 // roofline, and the launch configuration.
 const GPU = columnsOf('kernels', 'registers', 'spilled', ['occupancy', 'bar'], 'grid', 'threads', 'shared');
@@ -139,12 +140,14 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const saves = downloadMenu(() => [csvItem('Table', 'kernels', table), ...pictureItems('Roofline', 'roofline', !chart.hidden && chart.querySelector('svg'))]);
   const isPredicted = () => !data.measured;
   const columns = () => {
-    const times = data.measured ? MEASURED : data.roofs ? PREDICTED : [];
+    const times = data.measured ? MEASURED : data.roofs || data.forecast ? PREDICTED : [];
     const before = data.measured && data.executions.length > 1 ? BEFORE : [];
-    return [NAME, ...times.slice(0, 2), ...before, ...(data.gpu ? GPU.slice(0, 3) : []), PLACE, ...times.slice(2), COUNT, ...(data.gpu ? GPU.slice(3) : []),
-      ...WORK.filter(([name]) => name !== 'bound' || data.roofs), ...(data.measured ? ONE_LAUNCH : []), COMPILED];
+    const bound = data.roofs || data.forecast ? BOUND : [];
+    const boundFirst = data.forecast && !data.measured;
+    return [NAME, ...times.slice(0, 2), ...(boundFirst ? bound : []), ...before, ...(data.gpu ? GPU.slice(0, 3) : []), PLACE, ...times.slice(2), COUNT, ...(data.gpu ? GPU.slice(3) : []),
+      WORK[0], ...(boundFirst ? [] : bound), ...WORK.slice(1), ...(data.measured ? ONE_LAUNCH : []), COMPILED];
   };
-  const sorting = () => (order && columns().some(([name]) => name === order[0]) ? order : [data.measured ? 'total_us' : data.roofs ? 'predicted_us' : 'flops', -1]);
+  const sorting = () => (order && columns().some(([name]) => name === order[0]) ? order : [data.measured ? 'total_us' : data.roofs || data.forecast ? 'predicted_us' : 'flops', -1]);
   const rows = () => {
     const [name, sign] = sorting();
     const rank = (row) => row[name] ?? (TEXT_COLUMNS.has(name) ? '' : -Infinity);
@@ -161,6 +164,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (name === 'compile_seconds') return h('td', { class: 'muted' }, row.cached ? 'cached' : seconds(value));
     if (value === null) return h('td', { class: `faint${kind === 'text' ? ' text' : ''}` }, '–');
     if (name === 'place') return h('td', { class: 'text', title: value }, h('button', { class: 'plain link', tabindex: -1, title: `${value}: select its op  (l)`, click: (event) => { event.stopPropagation(); send('select', { op: row.op }); } }, baseName(value)));
+    if (name === 'bound') return h('td', { class: 'text', title: row.needs ?? '' }, value);
     if (kind === 'text') return h('td', { class: 'text' }, value);
     if (name === 'change') return h('td', { class: value < 0 ? 'less' : value > 0 ? 'more' : '' }, `${value > 0 ? '+' : '−'}${number(Math.abs(value))}`);
     if (name === 'grid') return h('td', {}, row.grid_least === value ? count(value) : `${count(row.grid_least)}–${count(value)}`);

@@ -8,7 +8,7 @@ from workbench.queries import compared, executions
 from workbench.queries.kernel_table import as_number, known, table
 from workbench.queries.links import linked
 from workbench.queries.run import Run, Runs, shown
-from workbench.queries.work import roofs, work
+from workbench.queries.work import has_forecasts, roofs, work
 from workbench.state.view_state import ViewState
 from workbench.views import missing
 
@@ -34,7 +34,8 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     ``rows``: one per kernel, the most expensive first; times in microseconds of one execution,
     ``median_us``, ``min_us``, ``p95_us`` of one launch; ``beyond``: it exceeds the measured limit,
     which is therefore too low. ``roofs``: the limits of the machine, by measurement or by its
-    description. ``launches``: columns, for the roofline. ``executions``: the newest first
+    description. ``forecast``: predicted times were recorded; else they are the least times.
+    ``launches``: columns, for the roofline. ``executions``: the newest first
     (:mod:`workbench.queries.executions`); each row has ``before_us``, the time of its launches in
     the previous one.
     """
@@ -51,6 +52,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
         "executions": executions.facts(run)[:MAX_EXECUTIONS],
         "threads": as_number(figures.get("threads")),
         "roofs": None if found is None else found.to_json(),
+        "forecast": has_forecasts(work(run)),
         "launches": _launches(run, rows),
     }
 
@@ -64,16 +66,16 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def _launches(run: Run, rows: list[dict[str, Any]]) -> dict[str, list]:
-    """Return each launch's kernel and op (ids), flops, bytes, measured or least microseconds."""
+    """Return each launch's kernel and op (ids), flops, bytes, measured or predicted time (us)."""
     ids = {row["name"]: row["id"] for row in rows}
     found = [w for w in work(run) if w.kernel in ids and w.op is not None and w.flops]
-    found = sorted(found, key=lambda w: -(w.median_us or w.least_us or 0.0))[:MAX_LAUNCHES]
+    found = sorted(found, key=lambda w: -(w.median_us or w.predicted_us or 0.0))[:MAX_LAUNCHES]
     return {
         "kernel": [ids[w.kernel] for w in found],
         "op": [w.op for w in found],
         "flops": [w.flops for w in found],
         "bytes": [w.bytes for w in found],
-        "us": [w.least_us if w.median_us is None else w.median_us for w in found],
+        "us": [w.predicted_us if w.median_us is None else w.median_us for w in found],
     }
 
 
@@ -84,8 +86,8 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """Return ``rows``: kernels of A next to those of B that compute the same, or None.
 
     Each side has ``count`` launches, ``us`` of all, ``median_us`` of one, ``share`` of the side's
-    time, and whether these are ``measured`` or the least time on the machine. ``by_work`` and
-    ``by_nodes`` as in Compare.
+    time, whether these are ``measured``, and their ``sign`` if they are predicted (≈, or ≥ for the
+    least time on the machine). ``by_work`` and ``by_nodes`` as in Compare.
     """
     missing.need_both(run, other, lambda each: each.kernels(), "kernels")
     found = compared.kernels_of(run, other)

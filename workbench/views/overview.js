@@ -67,7 +67,7 @@ function twoOverview({ page, linkProps, send }) {
     const maximum = Math.max(...rows.flatMap((row) => LETTERS.map((side) => row[side]?.us ?? 0)), 1e-9);
     const [unit, scale] = columnUnit('us', rows.flatMap((row) => [row.a?.us, row.b?.us]));
     const timeText = (us) => `${number(us * scale)} ${unit}`;
-    const time = (side) => (side === null ? 'none' : side.us === null ? '–' : `${side.measured ? '' : '≥ '}${timeText(side.us)}`);
+    const time = (side) => (side === null ? 'none' : side.us === null ? '–' : `${side.measured ? '' : `${side.sign} `}${timeText(side.us)}`);
     const change = ({ a, b }) => {
       const [one, two] = [a?.us ?? (a ? null : 0), b?.us ?? (b ? null : 0)];
       if (one === null || two === null) return '';

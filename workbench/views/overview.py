@@ -18,7 +18,7 @@ from workbench.advice.findings import problems
 from workbench.queries import compared, contracts, executions, joint, numeric_results, training_run
 from workbench.queries.kernel_table import table
 from workbench.queries.run import Run, Runs, shown
-from workbench.queries.work import work
+from workbench.queries.work import has_forecasts, work
 from workbench.state.view_state import ViewState
 from workbench.support import units
 from workbench.views import training
@@ -124,6 +124,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     yield _figure(
         "time per execution", timing.get("total_ms"), "ms", _of_execution(run, timing), "kernels"
     )
+    if not run.timings() and has_forecasts(work(run)):
+        yield _predicted_time(run)
     yield _figure("peak memory", memory.get("arena_bytes"), "B", "activation arena", "memory")
     facts = run.meta().get("facts")
     stand_ins = facts.get("stand_ins") if isinstance(facts, dict) else None
@@ -243,6 +245,16 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         **_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),
         "text": str(figures.get("digest", ""))[:16],
     }
+
+
+def _predicted_time(run: Run) -> dict[str, Any]:
+    """Return the predicted time of one execution, and what bounds most of it."""
+    bounds: dict[str, float] = {}
+    for each in work(run):
+        bounds[each.bound_by] = bounds.get(each.bound_by, 0.0) + (each.predicted_us or 0.0)
+    worst = max(bounds, key=lambda name: bounds[name])
+    hint = f"on {run.figures().get('machine')}, mostly bound by {worst}"
+    return _figure("predicted time", sum(bounds.values()) / 1e3, "ms", hint, "kernels")
 
 
 def _of_execution(run: Run, timing: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ const PAIR_TABLE = `${PAIR}
  * unit and scale, or the kind for which `columnUnit` chooses them, hint, integer, neutral: more is not worse }), the first `order`; `rows(data)`, `facts(data)` for the bar,
  * `words(row)` that the filter searches; whether a row `isSelected(row, selection)` and `isSelectable(row)`;
  * `choose(row)`; `enter()`; optionally `change(row, name)` (B − A), `isPredicted(row)`
- * and `isLowerBound(row, side, name)`: whether a figure is predicted.
+ * and `sign(row, side, name)`: "≥" or "≈" if a figure is predicted, else "".
  */
 function pairTable({ selection, remember, what }) {
   let data = null;
@@ -46,7 +46,7 @@ function pairTable({ selection, remember, what }) {
     return a === null || b === null ? null : b - a;
   });
   const isPredicted = what.isPredicted ?? (() => false);
-  const isLowerBound = what.isLowerBound ?? (() => false);
+  const signOf = what.sign ?? (() => '');
   const text = (each) => ({ ...each, text: true });
   const COLUMNS = [
     ...what.left.map(text),
@@ -83,8 +83,9 @@ function pairTable({ selection, remember, what }) {
     const { name, scale, integer, neutral } = each.group;
     const format = (n) => (integer ? count(n) : number(n * scale)).replace('-', '−');
     if (each.signed) return h('td', { class: `${value === 0 ? 'faint' : neutral ? '' : value < 0 ? 'less' : 'more'}${isPredicted(row) && !integer ? ' said' : ''}` }, value === 0 ? '=' : `${value > 0 ? '+' : '−'}${format(Math.abs(value))}`);
-    const isBound = isLowerBound(row, each.side, name);
-    return h('td', { class: `${isBound ? 'said' : ''}${edge}`, title: isBound ? 'Predicted: the minimum that the machine allows' : '' }, `${isBound && name !== 'share' ? '≥ ' : ''}${format(value)}`);
+    const sign = signOf(row, each.side, name);
+    const title = { '≥': 'Predicted: the minimum that the machine allows', '≈': 'Predicted, not measured' }[sign] ?? '';
+    return h('td', { class: `${sign ? 'said' : ''}${edge}`, title }, `${sign && name !== 'share' ? `${sign} ` : ''}${format(value)}`);
   }
 
   function fill() {

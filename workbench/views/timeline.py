@@ -15,7 +15,7 @@ from workbench.queries import compared
 from workbench.queries.links import follow, kernel_by_name, launches, outermost, writer_of
 from workbench.queries.pairs import Launched, Pair, pairs
 from workbench.queries.run import Run, Runs, shown
-from workbench.queries.work import Work, roofs, work
+from workbench.queries.work import Work, has_forecasts, roofs, work
 from workbench.state import glossary
 from workbench.state.view_state import ViewState
 from workbench.views import missing
@@ -35,6 +35,8 @@ _BY_FAMILY = {
     "indexing": 3,
 }
 _ELEMENTWISE = 2
+#: What precedes a time of two recordings: nothing if it was measured.
+_SIGNS = ("", "≥", "≈")
 
 
 def key(run: Run, state: ViewState) -> tuple:
@@ -98,6 +100,11 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     shares = [_percent(w) for w in work(run)]
     if len(shares) == len(timings) and any(share is not None for share in shares):
         found["percent"] = np.array([share or 0.0 for share in shares])
+    if not made.repeats:
+        found["predicted"] = True
+        bounds = [each.bound_by for each in work(run)]
+        if len(bounds) == len(timings) and any(bounds):
+            found["bounds"] = bounds
     if made.live_bytes is not None:
         found["live"] = made.live_bytes.astype(np.float64)
     return found
@@ -163,14 +170,14 @@ def _timeline(run: Run) -> Timeline | None:
 
 
 def _predicted(run: Run) -> Timeline | None:
-    """Return a predicted timeline: launches in sequence, each with its least time."""
+    """Return a predicted timeline: launches in sequence, each with its predicted time."""
     if not run.version.stages:
         return None
     todo = work(run)
-    least = [w.least_us for w in todo if w.least_us is not None]
-    if not todo or len(least) != len(todo):
+    known = [w.predicted_us for w in todo if w.predicted_us is not None]
+    if not todo or len(known) != len(todo):
         return None
-    durations, none = np.array(least), np.empty(0)
+    durations, none = np.array(known), np.empty(0)
     timings = [
         Timing(i, w.kernel, w.op, 0, w.flops, w.bytes, None, None, None, none)
         for i, w in enumerate(todo)
@@ -193,6 +200,8 @@ def _note(run: Run, made: Timeline) -> str:
     roof = roofs(run)
     if made.repeats or roof is None:
         return describe_placement(made)
+    if has_forecasts(work(run)):
+        return f"not executed: launches back to back, each as long as predicted on {roof.name}"
     return (
         "not executed: launches back to back, each as long as its flops or bytes need on "
         f"{roof.name}"
@@ -262,7 +271,7 @@ def _pairs(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
     """Return the times of both for the same work, a row for each pair of Compare.
 
     ``title`` and ``place``; ``us`` of ``a`` and of ``b``, the medians of its launches (NaN: it has
-    none), ``least`` if that is the least time on the machine, since nothing was measured;
+    none), ``sign`` before them: 0 none, 1 ≥ (the least time on the machine), 2 ≈ (predicted);
     ``guessed``; and ``of_a`` and ``of_b``: the row of each launch (-1: none).
     """
     rows = [compared.launch(run, other, pair) for pair in found]
@@ -271,7 +280,7 @@ def _pairs(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
         sides = [row[letter] for row in rows]
         return {
             "us": np.array([np.nan if e is None or e["us"] is None else e["us"] for e in sides]),
-            "least": np.array([e is not None and not e["measured"] for e in sides], np.uint8),
+            "sign": np.array([_SIGNS.index(e["sign"]) if e else 0 for e in sides], np.uint8),
         }
 
     def of(each: Run, launches: Sequence[Sequence[Launched]]) -> np.ndarray:

@@ -19,7 +19,7 @@ from workbench.queries import kernel_table
 from workbench.queries.run import Run
 from workbench.queries.work import roofs, work
 from workbench.state.view_state import ViewState
-from workbench.views import Empty, code, inspector, kernels
+from workbench.views import Empty, code, inspector, kernels, overview, timeline
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow
@@ -71,11 +71,46 @@ def test_predicted_times_are_under_the_measured_roofs(recording):
     run.close()
 
 
-def test_what_was_not_executed_is_predicted_by_the_machines_published_figures(cpu, cuda):
-    """The same launches as the processor's, whose work was recorded, on an H200 as NVIDIA states
-    it: 67 TFLOP/s in single precision, 4.8 TB/s."""
+def test_what_was_not_executed_shows_the_recorded_prediction_and_its_bound(cuda):
+    shown = kernels.data((cuda,), ViewState())
+    assert shown["forecast"] and not shown["measured"]
+    recorded = {k.name: k.facts["predictions"] for k in cuda.kernels()}
+    for row in shown["rows"]:
+        each = recorded[row["name"]]
+        assert row["predicted_us"] == pytest.approx(sum(p["us"] for p in each))
+        assert row["bound"] in {p["bound_by"] for p in each}
+        assert row["bound"] in row["needs"]
+        assert row["predicted_us"] >= 4.0 * row["count"], "the latency of its launches"
+    assert sum(r["predicted_share"] for r in shown["rows"]) == pytest.approx(1.0)
+    us = sum(r["predicted_us"] for r in shown["rows"])
+    lane = timeline.data((cuda,), ViewState())
+    assert lane["predicted"] and lane["total"] == pytest.approx(us)
+    assert set(lane["bounds"]) == {p["bound_by"] for each in recorded.values() for p in each}
+    (tile,) = (
+        each
+        for each in overview.data((cuda,), ViewState())["figures"]
+        if each["label"] == "predicted time"
+    )
+    assert tile["value"] == pytest.approx(us / 1e3) and "on h200, mostly bound by" in tile["hint"]
+    facts = inspector.data((cuda,), ViewState(kernel=shown["rows"][0]["id"]))
+    assert shown["rows"][0]["bound"] in json.dumps(facts, default=str)
+
+
+def test_without_a_recorded_prediction_the_time_is_the_machines_limit(cpu, cuda, tmp_path):
+    """An older recording has none.  The same launches as the processor's, whose work was recorded,
+    on an H200 as NVIDIA states it: 67 TFLOP/s in single precision, 4.8 TB/s."""
+    path = shutil.copy(cuda.path, tmp_path / "older.run")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE kernel SET facts = json_remove(facts, '$.predictions')")
+    older = Run(path)
+    _is_predicted_by_its_limits(cpu, older)
+    older.close()
+
+
+def _is_predicted_by_its_limits(cpu, cuda):
     shown = kernels.data((cuda,), ViewState())
     assert not shown["measured"] and shown["gpu"] and not shown["roofs"]["measured"]
+    assert not shown["forecast"]
     assert shown["roofs"]["name"] == "h200"
     assert shown["roofs"]["gflops"] == pytest.approx(67e3, rel=0.01)
     assert shown["roofs"]["gbytes_per_s"] == 4800

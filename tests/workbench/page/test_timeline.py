@@ -223,8 +223,8 @@ def test_differences_are_those_of_compare(two_targets):
         for side, of in (("a", found["of_a"]), ("b", found["of_b"])):
             us = [np.nan if row[side] is None else row[side]["us"] for row in wanted]
             np.testing.assert_array_equal(found[side]["us"], us)
-            least = [bool(row[side]) and not row[side]["measured"] for row in wanted]
-            assert found[side]["least"].tolist() == least
+            signs = [("", "≥", "≈").index(row[side]["sign"]) if row[side] else 0 for row in wanted]
+            assert found[side]["sign"].tolist() == signs
             counts = [row[side]["count"] if row[side] else 0 for row in wanted]
             assert np.bincount(of[of >= 0], minlength=len(wanted)).tolist() == counts
     cpu.close()

@@ -161,7 +161,7 @@ def test_a_match_by_work_alone_is_a_guess(both, monkeypatch):
     one, two = launched(a)[0], launched(b)[0]
 
     def launch(run, kernel):
-        work = SimpleNamespace(kernel=kernel.name, median_us=None, least_us=2.0)
+        work = SimpleNamespace(kernel=kernel.name, median_us=None, predicted_us=2.0)
         return SimpleNamespace(op=kernel.launches[0], work=work)
 
     pair = SimpleNamespace(first=(launch(a, one),), second=(launch(b, two),), by_work=True)

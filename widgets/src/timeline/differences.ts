@@ -6,13 +6,15 @@ import { basename, count, quantity, signed, significant } from '../shared/format
 import type { Numbers } from '../shared/wire';
 import { kernelOf, type TimelineData } from './model';
 
+const SIGNS = ['', '≥ ', '≈ '];
+
 /** The schema of `pairs` (widgets/README.md). */
 export interface Pairs {
   title: string[];
   place: string[];
   /** Microseconds by row; NaN: the side has no such launch, or its time is unknown. */
-  a: { us: Numbers; least: Numbers };
-  b: { us: Numbers; least: Numbers };
+  a: { us: Numbers; sign: Numbers };
+  b: { us: Numbers; sign: Numbers };
   guessed: Numbers;
   /** The row of each launch; -1: none. */
   of_a: Numbers;
@@ -25,7 +27,8 @@ export interface Row {
   launches: [number[], number[]];
   kernels: [string, string];
   us: [number, number];
-  least: [boolean, boolean];
+  /** What precedes each time: "≥ " or "≈ " if it was predicted. */
+  sign: [string, string];
   /** B − A; a side without the launches counts as 0. */
   difference: number;
   /** In percent of the time of A; NaN without one. */
@@ -69,7 +72,7 @@ export function rowsOf(pairs: Pairs, sides: readonly [TimelineData, TimelineData
       launches: [[], []],
       kernels: ['', ''],
       us,
-      least: [Boolean(pairs.a.least[at]), Boolean(pairs.b.least[at])],
+      sign: [SIGNS[pairs.a.sign[at]], SIGNS[pairs.b.sign[at]]],
       difference: NaN,
       percent: NaN,
       guessed: Boolean(pairs.guessed[at]),
@@ -97,7 +100,7 @@ export function rowFacts(row: Row): [string, string][] {
   const times = ([0, 1] as const).map((side) => {
     const n = row.launches[side].length;
     if (n === 0) return 'none';
-    return `${row.least[side] ? '≥ ' : ''}${quantity(row.us[side], 'us')}${n > 1 ? ` in ${count(n)} launches` : ''}`;
+    return `${row.sign[side]}${quantity(row.us[side], 'us')}${n > 1 ? ` in ${count(n)} launches` : ''}`;
   });
   const onlyIn = row.launches[0].length === 0 ? 'only in B' : row.launches[1].length === 0 ? 'only in A' : '';
   const rows: [string, string][] = [['A | B', times.join(' | ')]];
@@ -219,7 +222,7 @@ export class Differences {
     const time = (side: 0 | 1) => {
       const us = row.us[side];
       if (Number.isNaN(us)) return h('td', { class: 'faint', title: row.launches[side].length ? 'Not measured' : `${'AB'[side]} does not have this launch` }, '–');
-      return h('td', { class: row.least[side] ? 'said' : '' }, `${row.least[side] ? '≥ ' : ''}${micros(us)}`);
+      return h('td', { class: row.sign[side] ? 'said' : '' }, `${row.sign[side]}${micros(us)}`);
     };
     const tone = row.difference > 0 ? 'more' : row.difference < 0 ? 'less' : 'faint';
     const location = row.location ? basename(row.location) : '';

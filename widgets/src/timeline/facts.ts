@@ -22,6 +22,8 @@ export function spanFacts(data: TimelineData, plan: Plan, span: number, more: (l
   }
   if (launches.flops[n] && spent) rows.push(['rate', `${rate(launches.flops[n]!, 'GFLOP/s')}, ${rate(launches.bytes[n]!, 'GB/s')}`]);
   if (live) rows.push(['live', bytes(live[n]!)]);
+  const bound = data.bounds?.[n];
+  if (bound) rows.push(['predicted', `bound by ${bound}`]);
   const percent = data.percent?.[n];
   if (percent !== undefined) {
     const why = percent > 100 ? '; it was measured while the machine was busy' : ', by the median';

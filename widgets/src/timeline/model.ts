@@ -11,6 +11,8 @@ export interface TimelineData {
   /** The source of the spans' times. */
   note: string;
   recorded: boolean;
+  /** No launch was measured: the times are predicted. */
+  predicted?: boolean;
   /** From the first start to the last end, in microseconds, as all times here. */
   total: number;
   lanes: string[];
@@ -32,6 +34,8 @@ export interface TimelineData {
   /** The share of the machine's limit that each launch reaches, by its median, in percent; above 100: the limit was measured
    * while the machine was busy. */
   percent?: Float64Array;
+  /** What bounds each predicted launch. */
+  bounds?: string[];
 }
 
 /** The spans of each lane ordered by start, and the time of each launch. */

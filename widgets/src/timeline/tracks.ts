@@ -182,7 +182,7 @@ export class TimelineView implements Painter {
     replace(
       this.figures,
       ...(half ? sideName(half.letter, half.name) : []),
-      termFigure('execution', quantity(duration, 'us')),
+      termFigure(this.data_.predicted ? 'predicted' : 'execution', quantity(duration, 'us')),
       termFigure('launches', count(launches.op.length)),
       termFigure('lanes', count(lanes.length), `${count(spans.launch.length)} spans.`),
       termFigure('at work', `${duration ? ((100 * busy) / duration).toFixed(1) : '0'} %`),
