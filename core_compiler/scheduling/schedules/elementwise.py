@@ -56,7 +56,7 @@ def schedule(
         return s
     last = nest[-1]
     if _is_narrow(kernel, nest, width, launches):
-        return _narrow(s, *nest[-2:], width)
+        return _narrow(s, nest[-2], last, width)
     other, operands = _transposed(kernel, last)
     if other is not None and other == nest[-2] and is_legal(vectorise, kernel, last, width):
         extents = [extent(kernel, (last,), sizes) for sizes in launches]
