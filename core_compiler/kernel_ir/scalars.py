@@ -67,12 +67,19 @@ def is_code(dtype) -> bool:
     return is_narrow(dtype) or is_narrow_integer(dtype)
 
 
+#: Bits of the largest integers below which a float holds all of them.
+_SIGNIFICANT = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
+
+
 def is_widened(source, target) -> bool:
     """Return whether every value of dtype ``source`` is one of ``target``, which is wider."""
     if not (isinstance(source, DType) and isinstance(target, DType)):
         return False
     if source.is_float and target.is_float:
         return source.bits < target.bits
+    if source.is_integer and target.is_float:
+        magnitude = source.bits - (source.kind != "uint")
+        return source.bits < target.bits and magnitude <= _SIGNIFICANT.get(target.name, 0)
     return (
         source.is_integer
         and target.is_integer

@@ -18,6 +18,7 @@ from typing_extensions import override
 from core_compiler.ir import Block, Dense, DType, Op, Value, dtype
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.types import ordered_strides
+from core_compiler.kernel_ir import scalars
 from core_compiler.ops import hooks, index_maps, typed
 from core_compiler.ops.affine import ZERO, AffineExpr, Axis, Data, axis_index, clamp, combine
 from core_compiler.ops.base import definition, view
@@ -325,7 +326,11 @@ class Inliner:
         return self.widened(node, op.result.type.dtype, op)
 
     def widened(self, node: Node, to: DType, op) -> Node:
-        return node if node.dtype is to else self.compute("cast", to, node, op=op)
+        if node.dtype is to:
+            return node
+        if node.function == "cast" and scalars.is_widened(node.inputs[0].dtype, node.dtype):
+            (node,) = node.inputs  # all of its values are those of the wider dtype, too
+        return self.compute("cast", to, node, op=op)
 
     def _convolution(self, op, hook, index) -> Node:
         if hook.transposed:

@@ -16,6 +16,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.passes.axes import Axes, identity_axes, operand_axes, rearrange
 from core_compiler.passes.base import Pass
 from core_compiler.passes.canonicalise import _identity_slice, _same
+from core_compiler.passes.grouping import is_widening
 from core_compiler.passes.rules import Any_, Const, Match, Rule, apply_rules, op
 
 
@@ -127,6 +128,11 @@ def _take_as_slice(b, m: Match):
     return b.reshape(cut, shape=m.root.result.type.shape)
 
 
+def _widens_integers(o: Op) -> bool:
+    """Return whether a cast makes floats of narrower integers: the fewer bytes are moved."""
+    return o.operands[0].type.dtype.is_integer and o.result.type.dtype.is_float and is_widening(o)
+
+
 _MOVES = frozenset({"core.reshape", "core.transpose"})
 
 
@@ -188,6 +194,11 @@ RULES = (
          check=_takes_fewer_ops),
     Rule("transpose(reshapes and transposes) => fewer of them", op("transpose", _CHAIN),
          _rearranged, check=_takes_fewer_ops),
+    Rule("transpose(cast(x)) of integers => cast(transpose(x))",
+         op("transpose", op("cast", "x", name="inner", where=_widens_integers)),
+         lambda b, m: b.cast(
+             b.transpose(m["x"], permutation=typed.Transpose.of(m.root).permutation),
+             **m.named["inner"].attributes)),
     Rule("slice(slice(x)) => slice(x)",
          op("slice", op("slice", "x", name="inner")), _compose_slices),
     Rule("take of places in a row => slice",

@@ -122,3 +122,30 @@ def test_running_extremes_have_the_position_of_the_last_of_equals(function):
     _equal(lambda x: function(x, 1), x)
     _equal(lambda x: function(x, 0), x)
     _equal(lambda x: function(x, 0), torch.randint(0, 5, (300, 2)))
+
+
+class _IntegerWeights(torch.nn.Module):
+    """A linear layer whose weights are bytes, with a scale for each row, as gpt-fast has them."""
+
+    def __init__(self, kind):
+        super().__init__()
+        low, high = torch.iinfo(kind).min, torch.iinfo(kind).max
+        self.register_buffer("weight", torch.randint(low, high + 1, (70, 300), dtype=kind))
+        self.register_buffer("scale", torch.rand(70) / 100)
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)
+
+
+@pytest.mark.parametrize("weights", [torch.int8, torch.uint8, torch.int16], ids=str)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_products_read_weights_of_bytes_as_they_are(kind, weights):
+    model = _IntegerWeights(weights)
+    for rows in (1, 20, 60):
+        x = torch.randn(rows, 300).to(kind)
+        compiled = cc.compile(model, (x,), threads=2)
+        (made,) = compiled(x)
+        module = compiled.stages[0].module
+        (expected,) = evaluate_block(module.main.body, [to_numpy(x)], module.weights)
+        assert made.tobytes() == expected.tobytes()
+        assert len(compiled.executable.program.launches) == 1
