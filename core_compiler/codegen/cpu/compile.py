@@ -14,12 +14,13 @@ from itertools import pairwise
 
 import llvmlite.binding as llvm
 from numba.core import codegen, compiler, typed_passes, types, untyped_passes
+from numba.core import ir as numba_ir
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
+from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
 from numba.core.registry import cpu_target
 
 from core_compiler.codegen.cpu import debug_lines
-from core_compiler.codegen.cpu.names import Namespace
+from core_compiler.codegen.cpu.names import Namespace, takes_literals
 from core_compiler.codegen.cpu.repeated import caches_enabled
 from core_compiler.codegen.entry import entry_of
 from core_compiler.codegen.source import SYMBOL, Source
@@ -116,6 +117,7 @@ class _Pipeline(compiler.CompilerBase):
             untyped_passes.TranslateByteCode,
             untyped_passes.FixupArgs,
             untyped_passes.IRProcessing,
+            _PlainIntegers,
             typed_passes.NopythonTypeInference,
             typed_passes.NativeLowering,
             typed_passes.NoPythonBackend,
@@ -123,6 +125,40 @@ class _Pipeline(compiler.CompilerBase):
             passes.add_pass(step, step.__name__)
         passes.finalize()
         return [passes]
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class _PlainIntegers(FunctionPass):
+    """Give integers the type of other integers, unless the called function needs the number.
+
+    Numba gives each number a type of its own, and would search for functions of that type.
+    """
+
+    _name = "plain_integers"
+
+    def __init__(self):
+        super().__init__()
+
+    def run_pass(self, state):
+        assigned = [
+            inst
+            for block in state.func_ir.blocks.values()
+            for inst in block.body
+            if isinstance(inst, numba_ir.Assign)
+        ]
+        called = {
+            a.target.name: a.value.name for a in assigned if isinstance(a.value, numba_ir.Global)
+        }
+        needed: set[str] = set()
+        for expression in (a.value for a in assigned if isinstance(a.value, numba_ir.Expr)):
+            if expression.op == "build_tuple":
+                needed.update(v.name for v in expression.items)
+            elif expression.op == "call" and takes_literals(called.get(expression.func.name, "")):
+                needed.update(v.name for v in expression.args)
+        for each in assigned:
+            if isinstance(each.value, numba_ir.Const) and each.target.name not in needed:
+                each.value.use_literal_type = False
+        return True
 
 
 @contextmanager
