@@ -9,9 +9,9 @@ from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.rules import reuse_results
 
-#: Maximum number of parts that one kernel concatenates: it tests for each element which part it
-#: belongs to, in an expression as deep as there are parts.
-MOST_PARTS = 64
+#: Maximum number of parts that one kernel concatenates: it has loops for each. For more of them
+#: than a schedule splits (``interior.MOST``) it would test for each element to which it belongs.
+MOST_PARTS = 24
 
 
 def has_many_parts(op: Op) -> bool:

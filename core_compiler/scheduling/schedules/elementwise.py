@@ -32,6 +32,9 @@ from core_compiler.scheduling.transforms import (
 
 #: Elements of the last axis in a work item: large enough to hide a launch, small enough to share.
 BLOCK = 4096
+#: Most parts of a concatenation that have loops without clamps: those of many parts take seconds
+#: to compile, and copies of many parts are no faster for it.
+FEW_PARTS = 4
 #: A transposing tile: lanes of whole cache lines on one side, a few vectors on the other.
 TILE_ROWS, TILE_COLUMNS = 16, 64
 
@@ -92,7 +95,7 @@ def _chosen_inside(s: Scheduled, nest: list[str], chosen: str) -> Scheduled:
         made = s
         for inner in nest[place + 1 :]:
             made = made.apply(interchange, chosen, inner)
-        made = made.apply(mark, chosen, "vector").apply(interior, chosen)
+        made = made.apply(mark, chosen, "vector").apply(interior, chosen, FEW_PARTS)
     except Refused:
         return s
     return made
