@@ -60,11 +60,12 @@ def compile_source(source: str | Source, name: str = "") -> CompiledKernel:
     _optimise(module)
     clock.append(time.perf_counter())
     machine = _target_machine()
-    code = machine.emit_object(module)
+    listing = machine.emit_assembly(module)
+    code = machine.emit_object(_assembled(listing, machine.triple))
     clock.append(time.perf_counter())
     spent = (b - a for a, b in pairwise(clock))
     seconds = dict(zip(("numba", "llvm", "emit"), spent, strict=True))
-    assembly, places = debug_lines.read(machine.emit_assembly(module))
+    assembly, places = debug_lines.read(listing)
     return CompiledKernel(name, SYMBOL, code, str(module), assembly, lines, places, seconds)
 
 
@@ -202,10 +203,21 @@ def _optimise(module: llvm.ModuleRef) -> None:
     passes.getModulePassManager().run(module, passes)
 
 
+def _assembled(listing: str, triple: str) -> llvm.ModuleRef:
+    """Return a module of which LLVM's assembler makes the object file.
+
+    Code generation, which runs once, made the listing: assembling it takes a tenth of the time.
+    """
+    escaped = listing.replace("\\", "\\5C").replace('"', "\\22")
+    lines = "".join(f'module asm "{line}"\n' for line in escaped.splitlines())
+    return llvm.parse_assembly(f'target triple = "{triple}"\n{lines}')
+
+
 @functools.cache
 def _target_machine():
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),
