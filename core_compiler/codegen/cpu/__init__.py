@@ -22,7 +22,7 @@ def warm_up() -> None:
     compile_source(_SMALL)
 
 
-_SMALL = '''
+_SMALL = """
 NAME = "small"
 BUFFERS = 2
 
@@ -37,4 +37,4 @@ def kernel(args, lo, hi, scratch):
                 store_f32x16(y, j, load_f32x16(x, i * n + j) + splat_f32x16(f32(1.0)))
             else:
                 y[j] = maximum_f32(x[j], f32(0.0))
-'''
+"""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import llvmlite.binding as llvm
-from numba.core import codegen, compiler, typed_passes, types, untyped_passes
+from numba.core import codegen, compiler, transforms, typed_passes, types, untyped_passes
 from numba.core import ir as numba_ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
@@ -117,8 +117,7 @@ class _Pipeline(compiler.CompilerBase):
         for step in (
             untyped_passes.TranslateByteCode,
             untyped_passes.FixupArgs,
-            untyped_passes.IRProcessing,
-            _PlainIntegers,
+            _Canonical,
             typed_passes.NopythonTypeInference,
             typed_passes.NativeLowering,
             typed_passes.NoPythonBackend,
@@ -128,19 +127,23 @@ class _Pipeline(compiler.CompilerBase):
         return [passes]
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _PlainIntegers(FunctionPass):
-    """Give integers the type of other integers, unless the called function needs the number.
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Canonical(FunctionPass):
+    """Bring the blocks into canonical order, and give integers the type of other integers.
 
-    Numba gives each number a type of its own, and would search for functions of that type.
+    Numba gives each number a type of its own, and would search for functions of that type. Only
+    some functions need the number. Unlike Numba's pass, this one analyses no lifetimes: no value is
+    counted.
     """
 
-    _name = "plain_integers"
+    _name = "canonical"
 
     def __init__(self):
         super().__init__()
 
     def run_pass(self, state):
+        state.func_ir.blocks = transforms.canonicalize_cfg(state.func_ir.blocks)
+        state.func_ir.generator_info = None
         assigned = [
             inst
             for block in state.func_ir.blocks.values()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from numba.core import base, debuginfo, errors, typeinfer
+from numba.core import base, debuginfo, errors, interpreter, ir, lowering, typeinfer
 from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
 
@@ -40,20 +40,42 @@ class _Lines(debuginfo.DIBuilder):
 @contextmanager
 def caches_enabled() -> Iterator[None]:
     """Enable the caches in this context, which holds the compiler's lock."""
-    target, resolve = cpu_target.target_context, BaseFunction.get_call_type
-    network = typeinfer.ConstraintNetwork
-    BaseFunction.get_call_type = _signatures(resolve)
-    typeinfer.ConstraintNetwork = _Constraints
-    base._has_loc = _takes_location
-    target.get_abi_sizeof = _sizes(target.get_abi_sizeof)
-    target.DIBuilder = _Lines
+    replaced = _replaced()
+    before = [(owner, name, vars(owner).get(name)) for owner, name, _ in replaced]
+    for owner, name, new in replaced:
+        setattr(owner, name, new)
     try:
         yield
     finally:
-        BaseFunction.get_call_type = resolve
-        typeinfer.ConstraintNetwork = network
-        base._has_loc = _takes_location.__wrapped__
-        del target.get_abi_sizeof, target.DIBuilder
+        for owner, name, old in before:
+            if old is None:  # inherited
+                delattr(owner, name)
+            else:
+                setattr(owner, name, old)
+
+
+def _replaced() -> list[tuple[Any, str, Any]]:
+    """Return what is replaced: the owner, the attribute's name and its value in the context."""
+    target = cpu_target.target_context
+    return [
+        (BaseFunction, "get_call_type", _signatures(BaseFunction.get_call_type)),
+        (typeinfer, "ConstraintNetwork", _Constraints),
+        (base, "_has_loc", _takes_location),
+        (target, "get_abi_sizeof", _sizes(target.get_abi_sizeof)),
+        (target, "DIBuilder", _Lines),
+        # It would parse the source again.
+        (lowering, "get_func_body_first_lineno", lambda f: f.__code__.co_firstlineno + 1),
+        (lowering, "_lit_or_omitted", _literal_or_omitted),
+        # What it rewrites (``with``, unpacked arguments) is not in generated source.
+        (interpreter.Interpreter, "post_process", lambda self, peepholes, function: function),
+    ]
+
+
+_OMITTED, _NO_NUMBER = lowering._lit_or_omitted, lowering._lit_or_omitted(ir.UNDEFINED)
+
+
+def _literal_or_omitted(value: Any) -> Any:
+    return _NO_NUMBER if value is ir.UNDEFINED else _OMITTED(value)
 
 
 #: Whether a function that emits code takes the location of the call.
