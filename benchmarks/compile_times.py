@@ -93,7 +93,7 @@ def layers() -> dict[str, Layer]:
     }
     for name in ("linear", "conv2d", "LSTM", "multihead attention", "layer norm", "softmax"):
         made[f"{name} bf16"] = made[name]._replace(dtype="bf16")
-    for name in ("max pool", "sort", "argmax"):
+    for name in ("sort", "argmax", "cumsum"):
         made[f"{name} i8"] = made[name]._replace(dtype="i8")
     return made
 
