@@ -39,5 +39,10 @@ def test_layers_and_inputs_tell_models_apart():
 
     relu, tanh = torch.nn.ReLU(), torch.nn.Tanh()
     assert key(relu) == key(torch.nn.ReLU())
-    others = [key(tanh), key(relu, torch.nn.ReLU()), key(relu, shape=(2, 4)), key(relu, target="npu")]
+    others = [
+        key(tanh),
+        key(relu, torch.nn.ReLU()),
+        key(relu, shape=(2, 4)),
+        key(relu, target="npu"),
+    ]
     assert len({key(relu), *others}) == 5
