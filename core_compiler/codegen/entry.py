@@ -35,5 +35,5 @@ def entry_of(
     bound["__builtins__"] = builtins
     file = f"<kernel {name}>"
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    exec(compile(source, file, "exec"), bound)
+    exec(compile(tree, file, "exec"), bound)
     return bound[SYMBOL], facts

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler import targets
+from core_compiler.driver import known_models
 from core_compiler.driver.compilation import Compilation, Options, start
 from core_compiler.driver.other_sizes import OtherSizes
 from core_compiler.frontends.base import Imported
@@ -91,12 +92,15 @@ def compile(
         if finish:
             finished(step.compilation, record)
         return step
+    found = targets.target(target) if isinstance(target, str) else target
+    key = known_models.key_of(model, inputs, found.name)
+    if finish and not (known := known_models.is_known(key)):
+        found.prepare()
     opened = open_model(model, inputs) if frontend is None else _as_graph(model, inputs, frontend)
     imported, arrays = opened.imported, opened.inputs
     if arrays is not None:
         _need_examples(imported, arrays)
         arrays = (*arrays, *imported.state)
-    found = targets.target(target) if isinstance(target, str) else target
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
     made.bind_import(imported)
@@ -107,7 +111,12 @@ def compile(
     made.about = _about(model, imported, found.name, how)
     if frontend is None and not isinstance(model, Imported | Module):
         made.other_sizes = OtherSizes(made, _reopener(model))
-    return finished(made, record) if finish else made
+    if not finish:
+        return made
+    finished(made, record)
+    if not known:
+        known_models.remember(key)
+    return made
 
 
 def finished(made: Compilation, record: str | Path | None) -> Compilation:

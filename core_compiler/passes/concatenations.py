@@ -9,13 +9,19 @@ from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.rules import reuse_results
 
-#: Maximum number of parts that one kernel concatenates: it tests for each element which part it
-#: belongs to, in an expression as deep as there are parts.
-MOST_PARTS = 64
+#: Maximum number of parts that one kernel concatenates: it has loops for each. For more of them
+#: than a schedule splits (``interior.MOST``) it would test for each element to which it belongs.
+MOST_PARTS = 24
+#: Parts of a small tensor (its bytes) are written part by part from fewer of them on: that is as
+#: fast (the steps of a recurrent layer write their own part), and compiles in a fifth of the time.
+FEW_PARTS, SMALL = 8, 1 << 16
 
 
 def has_many_parts(op: Op) -> bool:
-    return op.kind == "core.concat" and len(op.operands) > MOST_PARTS
+    if op.kind != "core.concat":
+        return False
+    most = FEW_PARTS if op.result.type.bytes <= SMALL else MOST_PARTS
+    return len(op.operands) > most
 
 
 def write_parts(op: Op, rewriter: Rewriter, weights: WeightStore) -> None:

@@ -62,6 +62,16 @@ def test_no_terms_give_positive_zero():
     assert same_bits(out, np.zeros((2, 3), np.float32))
 
 
+@pytest.mark.parametrize("largest", [np.finfo(np.float32).max, np.inf, np.nan])
+def test_products_of_zeros_of_both_signs_are_positive_zeros_or_nan(largest):
+    rng = np.random.default_rng(0)
+    zeros = np.where(rng.random((3, 300)) < 0.5, np.float32(0), np.float32(-0.0))
+    others = normal(rng, 300, 5)
+    others[7, 2] = -largest
+    assert same_bits(matmul(zeros, others), matmul_definition(zeros, others))
+    assert same_bits(matmul(others.T, zeros.T), matmul_definition(others.T, zeros.T))
+
+
 @pytest.mark.parametrize(
     ("shape_a", "shape_b"),
     [((4, 6, 300), (4, 300, 7)), ((3, 1, 5, 9), (2, 9, 4)), ((5, 9), (2, 9, 40))],

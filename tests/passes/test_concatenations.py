@@ -42,6 +42,20 @@ def test_every_part_is_in_its_place(count: int) -> None:
     assert len(kernels) < 10
 
 
-def test_few_parts_are_one_kernel() -> None:
-    made, _ = _compiled(8)
-    assert sum(op.kind == "target.launch" for op in made.module.main.body.ops) == 1
+@pytest.mark.parametrize(("count", "columns", "launches"), [(8, 4, 1), (12, 4, 12), (12, 2048, 1)])
+def test_few_parts_are_one_kernel_and_more_of_a_small_tensor_are_not(
+    count: int, columns: int, launches: int
+) -> None:
+    def build(b, x):
+        limits = [(2 * i + 2, columns) for i in reversed(range(count))]
+        parts = (
+            b.slice(x, starts=(end - 2, 0), limits=(end, n), strides=(1, 1)) for end, n in limits
+        )
+        return b.concat(*parts, axis=0)
+
+    module = program(build, f"{2 * count}x{columns}xf32")
+    made = compilation.start(module).finish()
+    assert sum(op.kind == "target.launch" for op in made.module.main.body.ops) == launches
+    x = np.random.default_rng(0).standard_normal((2 * count, columns)).astype(np.float32)
+    (got,) = made(x)
+    assert got.tobytes() == x.reshape(count, 2, columns)[::-1].tobytes()

@@ -65,6 +65,12 @@ class Namespace(intrinsics.Namespace):
         return contract_function(name, None)
 
 
+def takes_literals(name: str) -> bool:
+    """Return whether the function ``name`` needs the values of its integer arguments."""
+    stem = name.partition("_")[0]
+    return stem in ("size", "lane", "shuffle", *_MEMORY_FORMS) and stem != "offset"
+
+
 # -- buffers ---------------------------------------------------------------------------------------
 
 

@@ -83,6 +83,8 @@ def contract_matrices(
     terms, columns = a.shape[2], 2 * _lanes(a.dtype)
     if not (len(ia) and m and n and terms):
         return np.zeros((len(ia), m, n), a.dtype)
+    if _has_zero_terms(a, b) or _has_zero_terms(b, a):
+        return np.zeros((len(ia), m, n), a.dtype)
     # Rows and columns are padded to whole tiles, whose extra results are dropped.
     rows, panels = -(-m // 4) * 4, -(-n // columns)
     left = np.pad(a, ((0, 0), (0, rows - m), (0, 0))) if rows != m else np.ascontiguousarray(a)
@@ -94,6 +96,15 @@ def contract_matrices(
     kernel = _kernel(dtype_name(a.dtype))
     kernel(left.reshape(-1), right.reshape(-1), ia, ib, terms, rows, panels, chunk, out.reshape(-1))
     return np.ascontiguousarray(out[:, :m, :n])
+
+
+def _has_zero_terms(zeros: np.ndarray, others: np.ndarray) -> bool:
+    """Return whether each product is a zero of either sign: they all add up to +0.
+
+    So are those of a recurrent layer's first state, whose constant is often all that is computed
+    here: then no kernel has to be compiled.
+    """
+    return not zeros.any() and bool(np.isfinite(others).all())
 
 
 def widen_for_contraction(x: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -32,6 +32,9 @@ from core_compiler.scheduling.transforms import (
 
 #: Elements of the last axis in a work item: large enough to hide a launch, small enough to share.
 BLOCK = 4096
+#: Most parts of a concatenation that have loops without clamps: those of many parts take seconds
+#: to compile, and copies of many parts are no faster for it.
+FEW_PARTS = 4
 #: A transposing tile: lanes of whole cache lines on one side, a few vectors on the other.
 TILE_ROWS, TILE_COLUMNS = 16, 64
 #: Rows of a work item that has few columns.
@@ -101,7 +104,11 @@ def _in_blocks(s: Scheduled, outer: Sequence[str], chosen: str) -> Scheduled:
         made = s.apply(split, chosen, CHOSEN_ROWS, f"{chosen}_block", chosen)
         for inner in outer[outer.index(chosen) + 1 :]:
             made = made.apply(interchange, chosen, inner)
+<<<<<<< HEAD
         return made.apply(mark, chosen, "vector")
+=======
+        made = made.apply(mark, chosen, "vector").apply(interior, chosen, FEW_PARTS)
+>>>>>>> 06296eeb3ec00c2568bdc61131a6b1be6abb73b5
     except Refused:
         return s
 

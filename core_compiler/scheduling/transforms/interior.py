@@ -30,12 +30,13 @@ from core_compiler.scheduling.transforms.edit import (
 MOST = 24
 
 
-def interior(function: Function, loop: str) -> Function:
+def interior(function: Function, loop: str, unclamped: int = MOST) -> Function:
     """Split an independent loop into ranges in which its conditions and clamps are known.
 
     A range in which all conditions on the loop's index have one value and no clamp changes
     anything is the loop ``<loop>_<number>``; the rest, for sizes at which there is one, is
-    ``<loop>_rest<number>``.
+    ``<loop>_rest<number>``. More than ``unclamped`` ranges keep their clamps and have no rests,
+    which is a third of the code.
     """
     defs, op = producers(function), find_loop(function, loop)
     need(loop_kind(op) in INDEPENDENT, f"iterations of {loop} are sequential")
@@ -43,6 +44,7 @@ def interior(function: Function, loop: str) -> Function:
     need(not For.of(op).init, f"{loop} carries values")
     split = _Split(op, defs)
     need(bool(split.conditions or split.clamps), f"{loop} has no conditions or clamps on its index")
+    split.unclamped = not unclamped < split.leaves <= MOST
     return rebuild(function, {op: split.emit})
 
 
@@ -81,7 +83,9 @@ class _Split:
             elif inner.kind in _CLAMPS and self._sides(inner) is not None:
                 self.clamps.append(inner)
         self.number = self.rests = 0
-        self.exact = self._leaves({}, MOST) <= MOST
+        self.unclamped = True
+        self.leaves = self._leaves({}, MOST)
+        self.exact = self.leaves <= MOST
 
     def _leaves(self, truths: dict[Value, bool], most: int) -> int:
         """Return the number of ranges that differ in conditions, as far as it is at most ``most``.
@@ -147,6 +151,9 @@ class _Split:
     def _range(self, copier: Copier, low: Value, high: Value, truths: dict[Value, bool]) -> None:
         """Emit the iterations from ``low`` to ``high``, in which the conditions are known."""
         condition = self._open_condition(truths) if self.exact else None
+        if condition is None and not self.unclamped:
+            self._loop(copier, self._next(), low, high, truths, dropped=False)
+            return
         if condition is None:
             self._within(copier, low, high, truths)
             return
