@@ -77,8 +77,8 @@ def schedule(
                 s = s.apply(vectors, name, width, *together)
     elif is_legal(vectors, s.function, last, width):
         s = s.apply(vectors, last, width, *together)
-    if chosen is not None and is_legal(interior, s.function, chosen):
-        s = s.apply(interior, chosen)
+    if chosen is not None and is_legal(interior, s.function, chosen, FEW_PARTS):
+        s = s.apply(interior, chosen, FEW_PARTS)
     return s
 
 
@@ -104,11 +104,7 @@ def _in_blocks(s: Scheduled, outer: Sequence[str], chosen: str) -> Scheduled:
         made = s.apply(split, chosen, CHOSEN_ROWS, f"{chosen}_block", chosen)
         for inner in outer[outer.index(chosen) + 1 :]:
             made = made.apply(interchange, chosen, inner)
-<<<<<<< HEAD
         return made.apply(mark, chosen, "vector")
-=======
-        made = made.apply(mark, chosen, "vector").apply(interior, chosen, FEW_PARTS)
->>>>>>> 06296eeb3ec00c2568bdc61131a6b1be6abb73b5
     except Refused:
         return s
 
