@@ -46,6 +46,7 @@ FAMILIES: Mapping[str, Callable[..., Scheduled]] = {
         kernel, width, t.block, launches
     ),
     "rows": lambda kernel, width, t, launches: rows.schedule(kernel, width, t.rows),
+    "matrices": lambda kernel, width, t, launches: rows.in_vectors(Scheduled.of(kernel), width),
 }
 PRODUCTS = frozenset({"contraction", "convolution"})
 
