@@ -351,7 +351,7 @@ CASES = {
     "lu of a tall batch, one singular": (
         lambda b, x: b.lu(x), [np.stack([normal(7, 5), np.ones((7, 5), np.float32)])]
     ),
-    "lu of nan": (lambda b, x: b.lu(x), [awkward(6, 6)]),
+    "lu of nan": (lambda b, x: b.lu(x), [awkward(6, 10)]),
     "row order": (lambda b, x: b.row_order(x, rows=6), [integers(-2, 8, (3, 5), np.int32)]),
     **{
         f"triangular solve, {'lower' if lower else 'upper'}{', transposed' if transposed else ''}": (
@@ -371,9 +371,9 @@ CASES = {
         lambda b, x, tau, c: b.reflect(x, tau, c, transposed=True),
         [normal(2, 7, 5), np.round(normal(2, 4)), normal(2, 7, 3)],
     ),
-    "eigh": (lambda b, x: b.eigh(x), [np.stack([normal(5, 5), awkward(5, 5)])]),
+    "eigh": (lambda b, x: b.eigh(x), [np.stack([normal(5, 5), awkward(5, 10)[:, :5]])]),
     "orthogonal columns": (
-        lambda b, x: b.orthogonal_columns(x), [np.stack([normal(6, 4), np.ones((6, 4), np.float32)])]
+        lambda b, x: b.orthogonal_columns(x), [np.stack([normal(6, 4), np.ones((6, 4), np.float32), awkward(6, 10)[:, 2:6]])]
     ),
     "random normal": (
         lambda b, seed: b.random_normal(seed, shape=(7, 3), stream=3), [np.array(123456789012345)]

@@ -6,6 +6,8 @@ no status. Here the result is what the arithmetic gives: infinities and NaN.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from core_compiler.frontends import factors
@@ -335,3 +337,12 @@ def pinv(b, a, *, atol=None, rtol=None, hermitian=False):
 @aten("linalg_matrix_exp", "matrix_exp")
 def matrix_exp(b, a):
     return factors.exponential(b, a)
+
+
+@aten("linalg_tensorinv")
+def tensorinv(b, x, ind=2):
+    """Return the inverse of the map from the axes ``ind`` on to those before."""
+    size = x.type.shape
+    rows = math.prod(size[:ind])
+    made = factors.inverse(b, b.reshape(x, shape=(rows, x.type.elements // max(rows, 1))))
+    return b.reshape(made, shape=(*size[ind:], *size[:ind]))
