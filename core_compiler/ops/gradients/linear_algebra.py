@@ -27,13 +27,17 @@ def _halved_diagonal(b: Builder, x: Value) -> Value:
 
 @of_one("cholesky")
 def _cholesky(b, op: typed.Cholesky, dy):
-    """Return the gradient for a symmetric operand: that of its symmetric part."""
+    """Return L'^-1 tril(L' dL) L^-1, with half of the diagonal in the middle."""
     factor = op.result
     inner = _halved_diagonal(b, b.matmul(transposed(b, factor), triangle(b, dy, True)))
-    # L'^-1 inner L^-1
     left = b.triangular_solve(factor, inner, transposed=True)
     made = b.triangular_solve(factor, transposed(b, left), transposed=True)
-    return b.mul(b.add(made, transposed(b, made)), b.scalar_like(0.5, made))
+    return _of_lower_triangle(b, made)
+
+
+def _of_lower_triangle(b: Builder, dy: Value) -> Value:
+    """Return the gradient of the lower triangle from that of a whole symmetric matrix."""
+    return b.add(triangle(b, dy, True), triangle(b, transposed(b, dy), True, -1))
 
 
 @gradient("triangular_solve")
@@ -113,7 +117,7 @@ def _eigh(b, op: typed.Eigh, cotangents, wanted):
         turned = b.matmul(transposed(b, v), dv)
         off = b.mul(turned, b.sub(b.scalar_like(1, one), one))
         inner = b.add(inner, b.div(off, _differences(b, w, v)))
-    return (b.matmul(b.matmul(v, inner), transposed(b, v)),)
+    return (_of_lower_triangle(b, b.matmul(b.matmul(v, inner), transposed(b, v))),)
 
 
 @gradient("svd")

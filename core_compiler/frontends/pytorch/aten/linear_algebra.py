@@ -27,17 +27,25 @@ def _empty(b, kind) -> Value:
     return b.expand(b.constant(0, kind), (0,))
 
 
+def _symmetric(b, a) -> Value:
+    """Return ``a``; in training, its gradient is torch's, that of the symmetric part."""
+    if not b.symbols.training:
+        return a
+    mean = b.mul(b.add(a, transposed(b, a)), b.scalar_like(0.5, a))
+    return b.add(b.stop_gradient(b.sub(a, mean)), mean)
+
+
 # -- Cholesky factors ------------------------------------------------------------------------------
 
 
 @aten("linalg_cholesky", "cholesky")
 def cholesky(b, a, upper=False):
-    return factors.cholesky(b, a, lower=not upper)
+    return factors.cholesky(b, _symmetric(b, a), lower=not upper)
 
 
 @aten("linalg_cholesky_ex")
 def cholesky_ex(b, a, *, upper=False, check_errors=False):
-    made = factors.cholesky(b, a, lower=not upper)
+    made = factors.cholesky(b, _symmetric(b, a), lower=not upper)
     return made, b.to(factors.first_not_positive(b, made), I32)
 
 
@@ -248,6 +256,7 @@ def ormqr(b, packed, tau, c, left=True, transpose=False):
 
 @aten("linalg_eigh", "_linalg_eigh")
 def eigh(b, a, triangle="L", compute_v=True):
+    a = _symmetric(b, a)
     values, vectors = b.eigh(a if triangle.upper() == "L" else transposed(b, a))
     return values, vectors if compute_v else _empty(b, a.type.dtype)
 
@@ -278,7 +287,7 @@ def svdvals(b, a, *, driver=None):
 
 def _spectrum(b, a, hermitian: bool) -> Value:
     """Return the singular values, in any order; of a symmetric matrix |eigenvalues|."""
-    return b.abs(b.eigh(a)[0]) if hermitian else b.svd(a)[1]
+    return b.abs(eigh(b, a)[0]) if hermitian else b.svd(a)[1]
 
 
 def _is_large(b, a, sizes: Value, atol, rtol) -> Value:
@@ -323,7 +332,7 @@ def pinverse(b, a, rcond=1e-15):
 @aten("linalg_pinv.atol_rtol_tensor", "linalg_pinv.atol_rtol_float")
 def pinv(b, a, *, atol=None, rtol=None, hermitian=False):
     if hermitian:
-        values, u = b.eigh(a)
+        values, u = eigh(b, a)
         sizes, v = b.abs(values), u
     else:
         u, values, right = b.svd(a)
