@@ -13,6 +13,7 @@ from core_compiler.ir import Block, Value, dtype
 from core_compiler.ir.types import INDEX, ordered_strides
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.lowering.eigenvalues import eigh  # noqa: F401  (named by hooks)
 from core_compiler.lowering.element_expressions import accumulator
 from core_compiler.lowering.linear_algebra import (  # noqa: F401  (named by hooks)
     cholesky,
@@ -22,7 +23,6 @@ from core_compiler.lowering.linear_algebra import (  # noqa: F401  (named by hoo
 )
 from core_compiler.lowering.lowered import Lowered
 from core_compiler.lowering.orthogonal import (  # noqa: F401  (named by hooks)
-    eigh,
     householder,
     orthogonal_columns,
     reflect,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SWEEPS, LANES = 32, 32
 
 
-def _numbers(kb: KernelBuilder, kind, *values: float) -> list[Value]:
+def numbers(kb: KernelBuilder, kind, *values: float) -> list[Value]:
     return [kb.number(value, kind) for value in values]
 
 
@@ -30,57 +30,57 @@ def _numbers(kb: KernelBuilder, kind, *values: float) -> list[Value]:
 def householder(c: Custom, op: typed.Householder) -> None:
     kb, (x,), (packed, tau) = c.kb, c.inputs, c.outputs
     rows, columns = c.extents[x][-2:]
-    zero = kb.number(0.0, x.type.dtype)
     with matrices(c, x) as at:
         a = copied(c, x, at, "a")
         with kb.loop("step", 0, c.extents[tau][-1]) as k:
-            after = kb.add(k, 1)
-            with kb.loop("measured", after, rows, init=[zero]) as (i, largest):
-                kb.carry(kb.max(largest, kb.abs(kb.load(a, i, k))))
-            below = kb.results[0]
-
-            def reflected() -> Value:
-                factor = _reflector(kb, a, k, rows, below)
-                _reflect(c, a, (after, columns), rows, k, factor, lambda i: kb.load(a, i, k))
-                return factor
-
-            (factor,) = kb.choose(kb.eq(below, zero), lambda: zero, reflected)
+            factor = reflector(kb, a, k, k, rows)
             kb.store(factor, tau, *at(k))
+            with kb.branch(kb.ne(factor, kb.number(0.0, factor.type))):
+                ahead = kb.add(k, 1), columns
+                apply_reflector(c, a, ahead, rows, k, factor, lambda i: kb.load(a, i, k))
         write(c, a, packed, at)
 
 
-def _reflector(kb: KernelBuilder, a: Value, k: Value, rows: Value, below: Value) -> Value:
-    """Emit the reflector of column k, in its place; ``below`` is its largest magnitude below k."""
-    zero, first = kb.number(0.0, a.type.dtype), kb.load(a, k, k)
-    scale = kb.max(below, kb.abs(first))
-    with kb.loop("squared", k, rows, init=[zero]) as (i, total):
-        part = kb.div(kb.load(a, i, k), scale)
-        kb.carry(kb.fma(part, part, total))
-    norm = kb.mul(scale, kb.sqrt(kb.results[0]))
-    made = kb.select(kb.lt(first, zero), norm, kb.neg(norm))
-    divisor = kb.sub(first, made)
-    kb.store(made, a, k, k)
-    with kb.loop("divided", kb.add(k, 1), rows) as i:
-        kb.store(kb.div(kb.load(a, i, k), divisor), a, i, k)
-    return kb.div(kb.sub(made, first), made)
+def reflector(kb: KernelBuilder, a: Value, row: Value, k: Value, rows: Value) -> Value:
+    """Emit the reflector that makes column k 0 below a row, in its place; return its factor."""
+    zero, after = kb.number(0.0, a.type.dtype), kb.add(row, 1)
+    with kb.loop("measured", after, rows, init=[zero]) as (i, largest):
+        kb.carry(kb.max(largest, kb.abs(kb.load(a, i, k))))
+    below = kb.results[0]
+
+    def made() -> Value:
+        first = kb.load(a, row, k)
+        scale = kb.max(below, kb.abs(first))
+        with kb.loop("squared", row, rows, init=[zero]) as (i, total):
+            part = kb.div(kb.load(a, i, k), scale)
+            kb.carry(kb.fma(part, part, total))
+        norm = kb.mul(scale, kb.sqrt(kb.results[0]))
+        kept = kb.select(kb.lt(first, zero), norm, kb.neg(norm))
+        divisor = kb.sub(first, kept)
+        kb.store(kept, a, row, k)
+        with kb.loop("scaled", after, rows) as i:
+            kb.store(kb.div(kb.load(a, i, k), divisor), a, i, k)
+        return kb.div(kb.sub(kept, first), kept)
+
+    return kb.choose(kb.eq(below, zero), lambda: zero, made)[0]
 
 
-def _reflect(
+def apply_reflector(
     c: Custom,
     target: Value,
     columns: tuple[Value | int, Value],
     rows: Value,
-    k: Value,
+    row: Value,
     factor: Value,
     vector: Callable[[Value], Value],
 ) -> None:
-    """Emit reflector k, with the elements ``vector(i)`` below its 1, applied to ``columns``."""
-    kb, after = c.kb, c.kb.add(k, 1)
+    """Emit a reflector, with 1 in ``row`` and ``vector(i)`` below it, applied to ``columns``."""
+    kb, after = c.kb, c.kb.add(row, 1)
     with row_loop(c, "reflected", *columns) as j:
-        with kb.loop("along", after, rows, init=[kb.load(target, k, j)]) as (i, total):
+        with kb.loop("along", after, rows, init=[kb.load(target, row, j)]) as (i, total):
             kb.carry(kb.fma(vector(i), kb.load(target, i, j), total))
         share = kb.mul(kb.results[0], factor)
-        kb.store(kb.sub(kb.load(target, k, j), share), target, k, j)
+        kb.store(kb.sub(kb.load(target, row, j), share), target, row, j)
         with kb.loop("changed", after, rows) as i:
             kb.store(kb.fma(kb.neg(vector(i)), share, kb.load(target, i, j)), target, i, j)
 
@@ -95,7 +95,7 @@ def reflect(c: Custom, op: typed.Reflect) -> None:
             k = step if op.transposed else kb.sub(kb.sub(steps, 1), step)
             factor = kb.load(tau, *at(k))
             with kb.branch(kb.ne(factor, kb.number(0.0, factor.type))):
-                _reflect(
+                apply_reflector(
                     c, made, (0, columns), rows, k, factor, lambda i: kb.load(packed, *at(i, k))
                 )
         write(c, made, y, at)
@@ -104,14 +104,14 @@ def reflect(c: Custom, op: typed.Reflect) -> None:
 # -- rotations -------------------------------------------------------------------------------------
 
 
-def _unit(kind) -> float:
+def unit_roundoff(kind) -> float:
     """Return the unit roundoff."""
     return 2.0**-24 if kind.bits == 32 else 2.0**-53
 
 
 def _rotation(kb: KernelBuilder, difference: Value, product: Value) -> tuple[Value, ...]:
     """Emit (t, s, tau), as the reference's ``_rotation``."""
-    half, one, zero = _numbers(kb, product.type, 0.5, 1.0, 0.0)
+    half, one, zero = numbers(kb, product.type, 0.5, 1.0, 0.0)
     ratio = kb.div(kb.mul(difference, half), product)
     t = kb.div(one, kb.add(kb.abs(ratio), kb.sqrt(kb.fma(ratio, ratio, one))))
     t = kb.select(kb.lt(ratio, zero), kb.neg(t), t)
@@ -155,10 +155,10 @@ def _sweeps(
         kb.carry(*kb.results)
 
 
-def _identity(c: Custom, name: str, kind, size: Value) -> Value:
+def identity(c: Custom, name: str, kind, size: Value) -> Value:
     """Emit an identity in scratch memory."""
     kb, memory = c.kb, matrix_memory(c, name, kind, size, size)
-    zero, one = _numbers(kb, kind, 0.0, 1.0)
+    zero, one = numbers(kb, kind, 0.0, 1.0)
     with kb.loop(f"{name}_row", 0, size) as i:
         with row_loop(c, f"{name}_column", 0, size) as j:
             kb.store(zero, memory, i, j)
@@ -166,7 +166,7 @@ def _identity(c: Custom, name: str, kind, size: Value) -> Value:
     return memory
 
 
-def _rank(kb: KernelBuilder, size: Value, p: Value, key: Callable, test: str) -> Value:
+def rank_of(kb: KernelBuilder, size: Value, p: Value, key: Callable, test: str) -> Value:
     """Emit how many keys come before p's: by ``test``, or equal and of a smaller index."""
     mine = key(p)
     with kb.loop("compared", 0, size, init=[kb.index(0)]) as (q, rank):
@@ -176,57 +176,12 @@ def _rank(kb: KernelBuilder, size: Value, p: Value, key: Callable, test: str) ->
     return kb.results[0]
 
 
-def _unknown(c: Custom, name: str, buffer: Value, at: Callable) -> None:
+def unknown(c: Custom, name: str, buffer: Value, at: Callable) -> None:
     """Emit NaN in every element of a matrix of a result."""
     kb, (rows, columns) = c.kb, c.extents[buffer][-2:]
     nan = kb.number(float("nan"), buffer.type.dtype)
     with kb.loop(f"{name}_row", 0, rows) as i, row_loop(c, f"{name}_column", 0, columns) as j:
         kb.store(nan, buffer, *at(i, j))
-
-
-def eigh(c: Custom, op: typed.Eigh) -> None:
-    kb, (a,), (values, vectors) = c.kb, c.inputs, c.outputs
-    n, kind = c.extents[a][-1], a.type.dtype
-    zero, nan, unit = _numbers(kb, kind, 0.0, float("nan"), _unit(kind))
-    with matrices(c, a) as at:
-        x = matrix_memory(c, "x", kind, n, n)
-        v = _identity(c, "v", kind, n)
-        with kb.loop("read_row", 0, n) as i, row_loop(c, "read", 0, kb.add(i, 1)) as j:
-            kb.store(kb.load(a, *at(i, j)), x, i, j)
-            kb.store(kb.load(a, *at(i, j)), x, j, i)
-        with kb.loop("row", 0, n, init=[zero]) as (i, so_far):
-            with kb.loop("column", 0, n, init=[so_far]) as (j, valid):
-                kb.carry(kb.fma(kb.load(x, i, j), zero, valid))
-            kb.carry(*kb.results)
-        valid = kb.results[0]
-
-        def measure(p: Value, q: Value) -> tuple[Value, tuple[Value, ...]]:
-            first, second, product = kb.load(x, p, p), kb.load(x, q, q), kb.load(x, p, q)
-            scale = kb.mul(kb.sqrt(kb.abs(first)), kb.sqrt(kb.abs(second)))
-            return kb.gt(kb.abs(product), kb.mul(unit, scale)), (first, second, product)
-
-        def rotate(p: Value, q: Value, first: Value, second: Value, product: Value) -> None:
-            t, s, tau = _rotation(kb, kb.sub(second, first), product)
-            _rotate(c, "turned", x, p, q, s, tau)
-            kb.store(kb.fma(kb.neg(t), product, first), x, p, p)
-            kb.store(kb.fma(t, product, second), x, q, q)
-            kb.store(zero, x, p, q)
-            kb.store(zero, x, q, p)
-            with row_loop(c, "mirrored", 0, n) as r:
-                kb.store(kb.load(x, p, r), x, r, p)
-                kb.store(kb.load(x, q, r), x, r, q)
-            _rotate(c, "collected", v, p, q, s, tau)
-
-        _sweeps(kb, n, measure, rotate)
-        _unknown(c, "no_vector", vectors, at)
-        with row_loop(c, "no_value", 0, n) as i:
-            kb.store(nan, values, *at(i))
-        with kb.branch(kb.eq(valid, valid)), kb.loop("written", 0, n) as p:
-            rank = _rank(kb, n, p, lambda q: kb.load(x, q, q), "lt")
-            kb.store(kb.load(x, p, p), values, *at(rank))
-            negative = _is_negative(kb, v, p, n)
-            with row_loop(c, "vector", 0, n) as r:
-                kb.store(_signed(kb, kb.load(v, p, r), negative), vectors, *at(r, rank))
 
 
 def _is_negative(kb: KernelBuilder, x: Value, p: Value, size: Value) -> Value:
@@ -237,7 +192,7 @@ def _is_negative(kb: KernelBuilder, x: Value, p: Value, size: Value) -> Value:
     return kb.lt(kb.results[0], kb.number(0.0, x.type.dtype))
 
 
-def _signed(kb: KernelBuilder, element: Value, negative: Value) -> Value:
+def signed(kb: KernelBuilder, element: Value, negative: Value) -> Value:
     return kb.select(negative, kb.neg(element), element)
 
 
@@ -264,11 +219,11 @@ def orthogonal_columns(c: Custom, op: typed.OrthogonalColumns) -> None:
     """Emit the rotations of the columns, which are rows of the scratch memory."""
     kb, (a,), (values, product, right) = c.kb, c.inputs, c.outputs
     (rows, columns), kind = c.extents[a][-2:], a.type.dtype
-    zero, one, nan, unit = _numbers(kb, kind, 0.0, 1.0, float("nan"), _unit(kind))
+    zero, one, nan, unit = numbers(kb, kind, 0.0, 1.0, float("nan"), unit_roundoff(kind))
     with matrices(c, a) as at:
         x = matrix_memory(c, "x", kind, columns, rows)
         norms = kb.alloc((columns.name,), kind, columns, name="norms")
-        v = _identity(c, "v", kind, columns)
+        v = identity(c, "v", kind, columns)
         with kb.loop("row", 0, columns, init=[zero]) as (i, so_far):
             with kb.loop("element", 0, rows, init=[so_far]) as (j, largest):
                 kb.carry(kb.max(largest, kb.abs(kb.load(a, *at(j, i)))))
@@ -294,16 +249,16 @@ def orthogonal_columns(c: Custom, op: typed.OrthogonalColumns) -> None:
         _sweeps(kb, columns, measure, rotate)
         with kb.loop("normed", 0, columns) as p:
             kb.store(kb.sqrt(_dot(c, "norm", x, p, p)), norms, p)
-        _unknown(c, "no_product", product, at)
-        _unknown(c, "no_right", right, at)
+        unknown(c, "no_product", product, at)
+        unknown(c, "no_right", right, at)
         with row_loop(c, "no_value", 0, columns) as i:
             kb.store(nan, values, *at(i))
         valid = kb.mul(largest, zero)
         with kb.branch(kb.eq(valid, valid)), kb.loop("written", 0, columns) as p:
-            rank = _rank(kb, columns, p, lambda q: kb.load(norms, q), "gt")
+            rank = rank_of(kb, columns, p, lambda q: kb.load(norms, q), "gt")
             kb.store(kb.mul(kb.load(norms, p), scale), values, *at(rank))
             negative = _is_negative(kb, v, p, columns)
             with row_loop(c, "column", 0, rows) as r:
-                kb.store(_signed(kb, kb.load(x, p, r), negative), product, *at(r, rank))
+                kb.store(signed(kb, kb.load(x, p, r), negative), product, *at(r, rank))
             with row_loop(c, "vector", 0, columns) as r:
-                kb.store(_signed(kb, kb.load(v, p, r), negative), right, *at(r, rank))
+                kb.store(signed(kb, kb.load(v, p, r), negative), right, *at(r, rank))
