@@ -34,8 +34,8 @@ def cholesky(b: Builder, op: typed.Cholesky) -> Value:
         pivot = _rows(b, column, 0, 1)
         nothing = b.scalar_like(0, pivot)
         root = b.select(b.gt(pivot, nothing), b.sqrt(pivot), b.scalar_like(float("nan"), pivot))
-        below = _rows(b, column, 1, n - j)
-        column = b.concat(root, _divided(b, below, root), axis=rank - 2)
+        parts = [root] if j + 1 == n else [root, _divided(b, _rows(b, column, 1, n - j), root)]
+        column = b.concat(*parts, axis=rank - 2)
         low = tuple(j if axis == rank - 2 else 0 for axis in range(rank))
         zero, none = b.constant(0, a.type.dtype), (0,) * rank
         made.append(b.pad(column, zero, low=low, high=none, interior=none))
@@ -89,16 +89,25 @@ def lu(b: Builder, op: typed.Lu) -> tuple[Value, Value, Value]:
         swaps.append(b.reshape(b.cast(chosen, dtype=I32), shape=(*batch, 1)))
         order, before = _exchanged(b, order, k, chosen)
         a = in_order(b, a, before)
-        top, rest = _rows(b, a, k, k + 1), _rows(b, a, k + 1, rows)
-        pivot, column = _columns(b, top, k, k + 1), _columns(b, rest, k, k + 1)
-        pivot = b.expand(pivot, column.type.shape)
-        factor = b.select(b.eq(pivot, b.scalar_like(0, pivot)), column, b.div(column, pivot))
-        left, right = _columns(b, top, k + 1, columns), _columns(b, rest, k + 1, columns)
-        right = b.sub(right, b.matmul(factor, left))
-        rest = b.concat(_columns(b, rest, 0, k), factor, right, axis=rank - 1)
-        a = b.concat(_rows(b, a, 0, k + 1), rest, axis=rank - 2)
-    none = b.expand(b.constant(0, I32), (*batch, 0))
-    return a, order, b.concat(*swaps, axis=rank - 2) if swaps else none
+        if k + 1 < rows:
+            below = _eliminated(b, _rows(b, a, k, k + 1), _rows(b, a, k + 1, rows), k)
+            a = b.concat(_rows(b, a, 0, k + 1), below, axis=rank - 2)
+    if not swaps:
+        return a, order, b.expand(b.constant(0, I32), (*batch, 0))
+    return a, order, b.concat(*swaps, axis=rank - 2)
+
+
+def _eliminated(b: Builder, top: Value, rest: Value, k: int) -> Value:
+    """Return the rows below row k: their factors, and what is left of later columns."""
+    rank, columns = rest.type.rank, rest.type.shape[-1]
+    pivot, column = (_columns(b, x, k, k + 1) for x in (top, rest))
+    pivot = b.expand(pivot, column.type.shape)
+    factor = b.select(b.eq(pivot, b.scalar_like(0, pivot)), column, b.div(column, pivot))
+    parts = [_columns(b, rest, 0, k), factor] if k else [factor]
+    if k + 1 < columns:
+        left, right = (_columns(b, x, k + 1, columns) for x in (top, rest))
+        parts.append(b.sub(right, b.matmul(factor, left)))
+    return b.concat(*parts, axis=rank - 1)
 
 
 def _pivot(b: Builder, a: Value, k: int) -> Value:

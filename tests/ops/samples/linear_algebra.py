@@ -102,7 +102,9 @@ def _factors(name: str) -> list[Sample]:
     c = values((3, 7, 5), name, key="c")
     made = [
         sample("cholesky", positive((2, 6, 6), name), oracle=np.linalg.cholesky, slack=4),
-        sample("cholesky", positive((5, 5), name), oracle=np.linalg.cholesky, slack=4),
+        sample(
+            "cholesky", positive((5, 5), name), oracle=np.linalg.cholesky, label="single", slack=4
+        ),
         *(
             sample("lu", x, oracle=_lu, label=label, slack=8)
             for x, label in ((a, "square"), (tall, "tall"), (wide, "wide"))
