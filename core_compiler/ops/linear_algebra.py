@@ -49,7 +49,7 @@ def _steps(found: TensorType) -> int:
 
 
 def _matrices(x: TensorType) -> int:
-    return prod(x.shape[:-2])
+    return prod(need_static("a", d) for d in x.shape[:-2])
 
 
 # -- triangular factors ----------------------------------------------------------------------------
