@@ -25,6 +25,7 @@ from core_compiler.ops.rules import (
     need_static,
     show,
 )
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 reference = lazy_module.module("core_compiler.numerics.reference.linear_algebra")
@@ -70,6 +71,7 @@ declare(
         _cholesky_rule,
         lambda arrays, attributes, types: (reference.cholesky(arrays[0]),),
         flops=lambda op: _matrices(op.a.type) * op.a.type.shape[-1] ** 3 // 3,
+        traits=traits("factor"),
         precision=MATRIX,
         lower=hooks.Custom("cholesky"),
         expand=factor_expansions.cholesky,
@@ -102,6 +104,7 @@ declare(
         _lu_rule,
         lambda arrays, attributes, types: reference.lu(arrays[0]),
         flops=_lu_flops,
+        traits=traits("factor"),
         precision=MATRIX,
         lower=hooks.Custom("lu"),
         expand=factor_expansions.lu,
@@ -158,6 +161,7 @@ declare(
             "unit_diagonal": Attr(bool, False, "the diagonal is 1, and not read"),
         },
         flops=lambda op: op.b.type.elements * op.a.type.shape[-1],
+        traits=traits("factor"),
         precision=MATRIX,
         lower=hooks.Custom("triangular_solve"),
         expand=factor_expansions.triangular_solve,
@@ -190,6 +194,7 @@ declare(
         _householder_rule,
         lambda arrays, attributes, types: reference.householder(arrays[0]),
         flops=_householder_flops,
+        traits=traits("factor"),
         precision=MATRIX,
         lower=hooks.Custom("householder"),
     )
@@ -217,6 +222,7 @@ declare(
         lambda arrays, attributes, types: (reference.reflect(*arrays, **attributes),),
         attributes={"transposed": Attr(bool, False, "apply the transpose of Q")},
         flops=lambda op: 4 * op.c.type.elements * op.tau.type.shape[-1],
+        traits=traits("factor"),
         precision=MATRIX,
         lower=hooks.Custom("reflect"),
     )
@@ -250,6 +256,7 @@ declare(
         _qr_rule,
         attributes={"complete": Attr(bool, False, "q is square, else as small as possible")},
         decompose=_qr,
+        traits=traits("factor"),
         precision=MATRIX,
         gradient=RULES["qr"],
     )
@@ -277,6 +284,7 @@ declare(
         _eigh_rule,
         lambda arrays, attributes, types: eigenvalues.eigh(arrays[0]),
         flops=lambda op: 9 * _matrices(op.a.type) * op.a.type.shape[-1] ** 3,
+        traits=traits("factor"),
         precision=MATRIX,
         lower=hooks.Custom("eigh"),
         gradient=RULES["eigh"],
@@ -309,6 +317,7 @@ declare(
         _orthogonal_columns_rule,
         lambda arrays, attributes, types: eigenvalues.orthogonal_columns(arrays[0]),
         flops=_orthogonal_columns_flops,
+        traits=traits("factor"),
         precision=MATRIX,
         lower=hooks.Custom("orthogonal_columns"),
     )
@@ -361,6 +370,7 @@ declare(
         _svd_rule,
         attributes={"complete": Attr(bool, False, "u and v are square, else as small as possible")},
         decompose=_svd,
+        traits=traits("factor"),
         precision=MATRIX,
         gradient=RULES["svd"],
     )

@@ -8,6 +8,7 @@ import torch
 
 import core_compiler as cc
 from core_compiler.frontends.pytorch import import_exported
+from core_compiler.frontends.pytorch.signs import with_signs
 from core_compiler.ops import evaluate_block
 from core_compiler.support.errors import UserError
 from core_compiler.training.graph.autodiff import pullback
@@ -28,15 +29,12 @@ FACTOR = linalg.cholesky(S)
 PACKED, PIVOTS = linalg.lu_factor(A)
 
 
-def _signed(vectors):
-    """Vectors (columns) whose first largest element is positive."""
-    places = vectors.abs().argmax(-2, keepdim=True)
-    return vectors * vectors.gather(-2, places).sign()
+def _eigh(x):
+    return with_signs(torch.ops.aten.linalg_eigh.default, linalg.eigh(x))
 
 
-def _svd_signs(u, s, v, wide: bool):
-    sign = (_signed(u) / u if wide else (_signed(v.mT) / v.mT))[..., :1, : s.shape[-1]]
-    return u[..., : s.shape[-1]] * sign, s, v[..., : s.shape[-1], :] * sign.mT
+def _svd(x, full_matrices=False):
+    return with_signs(torch.ops.aten.linalg_svd.default, linalg.svd(x, full_matrices))
 
 
 CASES = {
@@ -110,11 +108,12 @@ CASES = {
         TALL,
         _normal(4, 2, 6),
     ),
-    "eigh": (lambda x: (lambda w, v: (w, _signed(v)))(*linalg.eigh(x)), S),
+    "eigh": (_eigh, S),
     "eigh, upper": (lambda x: linalg.eigh(x.triu(), UPLO="U").eigenvalues, S),
     "eigvalsh": (linalg.eigvalsh, S),
-    "svd": (lambda x: _svd_signs(*linalg.svd(x), wide=False), TALL),
-    "svd, small": (lambda x: _svd_signs(*linalg.svd(x, full_matrices=False), wide=True), WIDE),
+    "svd": (_svd, TALL),
+    "svd, wide": (_svd, WIDE),
+    "svd, complete": (lambda x: _svd(x, full_matrices=True), A),
     "svd, old": (lambda x: torch.svd(x).S, WIDE),
     "svdvals": (linalg.svdvals, WIDE),
     "pinv": (linalg.pinv, WIDE),

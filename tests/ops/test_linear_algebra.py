@@ -200,13 +200,8 @@ def test_a_matrix_of_a_batch_has_the_bits_that_it_has_alone(name):
 
 
 def test_threads_do_not_change_a_bit():
-    x = np.random.default_rng(0).standard_normal((5, 20, 20)).astype(np.float32)
-
-    def build(b, x):
-        a = b.matmul(x, b.transpose(x, permutation=(0, 2, 1)))
-        return (*(v for op in (b.lu, b.qr, b.svd, b.eigh) for v in op(a)), b.cholesky(a))
-
-    module = program(build, "5x20x20xf32")
+    x = np.random.default_rng(0).standard_normal((5, 35, 35)).astype(np.float32)
+    module = program(lambda b, x: (*b.lu(x), *b.eigh(x)), "5x35x35xf32")
     wanted = [bits(v) for v in evaluate_block(module.main.body, [x])]
     for threads in (1, 2):
         compiled = cc.compile(module, threads=threads)
