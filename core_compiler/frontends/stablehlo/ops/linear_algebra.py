@@ -5,25 +5,28 @@ from __future__ import annotations
 from core_compiler.frontends import factors
 from core_compiler.frontends.stablehlo.table import Context, call, op
 from core_compiler.ir import Value
+from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.matrices import identity, triangle
 
 
 @op("triangular_solve")
 def triangular_solve(b, a, y):
-    return factors.triangular_solve(
+    made = factors.triangular_solve(
         b,
-        a,
-        y,
+        widened(b, a),
+        widened(b, y),
         left=bool(b.attr("left_side")),
         lower=bool(b.attr("lower")),
         unit_diagonal=bool(b.attr("unit_diagonal")),
         transpose=b.attr("transpose_a") in ("TRANSPOSE", "ADJOINT"),
     )
+    return as_dtype(b, made, y.type.dtype)
 
 
 @op("cholesky")
 def cholesky(b, a):
-    return factors.cholesky(b, a, bool(b.attr("lower")))
+    made = factors.cholesky(b, widened(b, a), bool(b.attr("lower")))
+    return as_dtype(b, made, a.type.dtype)
 
 
 # -- LAPACK ----------------------------------------------------------------------------------------
