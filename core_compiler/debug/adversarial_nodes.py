@@ -326,7 +326,13 @@ def _is_exact(op: Op) -> bool:
 
 
 def _is_not_tried(op: Op) -> bool:
-    return op.kind in CONTROL_FLOW or bool(op.regions) or is_random(op)
+    return (
+        op.kind in CONTROL_FLOW
+        or bool(op.regions)
+        or is_random(op)
+        # Frameworks differ where a matrix has no such factor, or several.
+        or has_trait(op, "factor")
+    )
 
 
 def _is_undefined(op: Op, known: Mapping[Value, ComputedTensor]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from core_compiler.ir import Function, Op
 from core_compiler.ir.target import Launch
-from core_compiler.kernel_ir.abi import index_arguments
+from core_compiler.kernel_ir.abi import index_arguments, parallel_nest
 from core_compiler.kernel_ir.views import Constant, For
 
 #: Maximum number of points of the iteration space, unless the minimum extents need more.
@@ -20,6 +20,8 @@ MOST_POINTS = 150_000
 #: (vectors and their tiles have up to 32), the terms of a sum alone (chunks of 256 terms) and of a
 #: sum with taps (channel blocks of 32).
 ROWS, COLUMNS, TERMS, CHANNELS = 17, 37, 261, 37
+#: Maximum rows and columns of a matrix that is factored: a vector and an edge.
+MATRIX = 20
 #: Number of points of the iteration space that are tried on special values.
 FEW_POINTS = 4096
 
@@ -29,6 +31,8 @@ def reduced_sizes(kernel: Function, sizes: Sequence[int]) -> list[int]:
 
     Extents of loops shrink; strides and bounds stay, so every access stays inside the buffers.
     """
+    if _has_tied_extents(kernel):
+        return _corners(kernel, sizes)
     bounds, capped, other = read_extents(kernel)
     bounds.update(dict.fromkeys(capped - other - bounds.keys(), "sequential"))
     full_sizes, sizes = sizes, list(sizes)
@@ -65,6 +69,26 @@ def reduced_sizes(kernel: Function, sizes: Sequence[int]) -> list[int]:
             if sizes[a] < full_sizes[a] and full_sizes[i] <= full_sizes[a]:
                 sizes[i] = min(sizes[i], sizes[a])
     return sizes
+
+
+def _has_tied_extents(kernel: Function) -> bool:
+    """Return whether extents of one buffer bound loops over another: those of matrices."""
+    return kernel.attributes.get("family") == "matrices"
+
+
+def _batch(kernel: Function) -> list[int]:
+    """Return the index arguments that are the numbers of matrices along an axis."""
+    upper = {For.of(loop).upper for loop in parallel_nest(kernel)}
+    return [i for i, v in enumerate(index_arguments(kernel)) if v in upper]
+
+
+def _corners(kernel: Function, sizes: Sequence[int]) -> list[int]:
+    """Return the sizes of corners of at most two matrices along each axis of a batch.
+
+    All extents have the same limit: those that are equal, or the smaller of two, stay so.
+    """
+    batch = _batch(kernel)
+    return [min(n, 2 if i in batch else MATRIX) for i, n in enumerate(sizes)]
 
 
 def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
@@ -119,6 +143,10 @@ def smaller_sizes(kernel: Function, sizes: Sequence[int]) -> list[int]:
 
 def points(kernel: Function, sizes: Sequence[int]) -> int:
     """Return the number of iterations of the loops of an unscheduled kernel."""
+    if _has_tied_extents(kernel):
+        batch = _batch(kernel)
+        rows = max((n for i, n in enumerate(sizes) if i not in batch), default=1)
+        return math.prod(sizes[i] for i in batch) * rows**3
     return math.prod(max(sizes[i], 1) for i in read_extents(kernel)[0])
 
 
@@ -149,6 +177,8 @@ def only_parallel(kernel: Function) -> list[int]:
 
     With smaller ones the kernel computes fewer of the same results.
     """
+    if _has_tied_extents(kernel):
+        return _batch(kernel)
     bounds, capped, other = read_extents(kernel)
     return [i for i, loop in bounds.items() if loop == "parallel" and i not in capped | other]
 

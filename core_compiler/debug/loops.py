@@ -18,7 +18,7 @@ import numpy as np
 
 from core_compiler.debug.bits import differing, same_bits
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.debug.extents import launch_sizes, only_parallel, read_extents
+from core_compiler.debug.extents import launch_sizes, only_parallel, points
 from core_compiler.debug.launch_cases import (
     CHOSEN_INTEGERS,
     LaunchCase,
@@ -188,17 +188,12 @@ def _unwritten_elements(case: LaunchCase) -> str:
 
 def _small(function: Function, full_sizes: list[int]) -> list[int] | None:
     """Return the sizes of a launch with small parallel extents; None if too many terms remain."""
-    bounds, *_ = read_extents(function)
     sizes = list(full_sizes)
-
-    def terms() -> int:
-        return math.prod(max(sizes[i], 1) for i in bounds)
-
     for least in (7, 3, 2, 1):
         for i in only_parallel(function):
-            if terms() > MOST_TERMS:
+            if points(function, sizes) > MOST_TERMS:
                 sizes[i] = min(sizes[i], least)
-    return sizes if terms() <= MOST_TERMS else None
+    return sizes if points(function, sizes) <= MOST_TERMS else None
 
 
 def _key(launch: Op, function: Function, integers: Mapping[Value, np.ndarray]) -> str:

@@ -13,8 +13,20 @@ from core_compiler.ir import Block, Value, dtype
 from core_compiler.ir.types import INDEX, ordered_strides
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.lowering.eigenvalues import eigh  # noqa: F401  (named by hooks)
 from core_compiler.lowering.element_expressions import accumulator
+from core_compiler.lowering.linear_algebra import (  # noqa: F401  (named by hooks)
+    cholesky,
+    lu,
+    row_order,
+    triangular_solve,
+)
 from core_compiler.lowering.lowered import Lowered
+from core_compiler.lowering.orthogonal import (  # noqa: F401  (named by hooks)
+    householder,
+    orthogonal_columns,
+    reflect,
+)
 from core_compiler.lowering.reduction_nests import COMBINE, identity
 from core_compiler.lowering.sorting import sort, topk  # noqa: F401  (named by hooks)
 from core_compiler.numerics.reference.collective import pairwise
@@ -33,6 +45,7 @@ class Custom:
 
     def __init__(self, block: Block, name: str):
         (op,) = block.ops
+        self.family = "custom"
         self.op, self.kb = op, KernelBuilder(name, op.origin)
         self.roles: dict[Value, tuple[str, int]] = {}
         self.sizes: dict[Value, int] = {}
@@ -67,18 +80,20 @@ class Custom:
         Yield a function from an index along ``axis`` to the full index.
         """
         axes = [a for a in range(buffer.type.rank) if a != axis]
-        with self._nest(buffer, axes, name, {}) as ivs:
+        with self.loops(buffer, axes, name) as ivs:
             yield lambda k=None: tuple(k if a == axis else ivs[a] for a in range(buffer.type.rank))
 
     @contextmanager
-    def _nest(self, buffer: Value, axes: Sequence[int], name: str, ivs: dict, loop="parallel"):
+    def loops(self, buffer: Value, axes: Sequence[int], name: str, loop: str = "parallel"):
+        """Emit a loop over each of ``axes``; yield their indices by axis."""
         if not axes:
-            yield ivs
+            yield {}
             return
-        extent = self.extents[buffer][axes[0]]
-        with self.kb.loop(f"{name}{axes[0]}", 0, extent, loop=loop) as iv:  # noqa: SIM117
-            with self._nest(buffer, axes[1:], name, {**ivs, axes[0]: iv}, loop) as found:
-                yield found
+        first, rest = axes[0], axes[1:]
+        extent = self.extents[buffer][first]
+        with self.kb.loop(f"{name}{first}", 0, extent, loop=loop) as iv:  # noqa: SIM117
+            with self.loops(buffer, rest, name, loop) as found:
+                yield {first: iv, **found}
 
     def row_loop(self, name: str, size: Value):
         """Emit a loop along a row whose iterations may run in any order, within the row.
@@ -96,8 +111,8 @@ class Custom:
     def narrow(self, value: Value, to) -> Value:
         return self.kb.cast(value, to)
 
-    def lowered(self, family: str = "custom"):
-        function = self.kb.function(family=family)
+    def lowered(self):
+        function = self.kb.function(family=self.family)
         arguments = tuple(
             self.roles[v] if v in self.roles else ("size", self.sizes[v])
             for v in function.arguments
@@ -112,9 +127,9 @@ def lower(block: Block, name: str):
     hook, op = declared.lower, declared.view(custom.op)
     if isinstance(hook, hooks.Scan):
         _scan(custom, op, hook.kind)
-        return custom.lowered("scan")
-    build = globals()[hook.build] if isinstance(hook.build, str) else hook.build
-    build(custom, op)
+    else:
+        build = globals()[hook.build] if isinstance(hook.build, str) else hook.build
+        build(custom, op)
     return custom.lowered()
 
 
@@ -126,7 +141,7 @@ def _scan(c: Custom, op: typed.Scan, kind: str) -> None:
 
     y = offset + local, and local itself in the first chunk.
     """
-    kb, axis = c.kb, op.axis
+    kb, axis, c.family = c.kb, op.axis, "scan"
     (x,), (y,) = c.inputs, c.outputs
     size, combine = c.extents[x][axis], COMBINE[kind]
     lane = x.type.dtype if not scalars.is_narrow(x.type.dtype) else dtype("f32")
@@ -175,13 +190,13 @@ def _scatter(c: Custom, op: typed.Scatter, depth: int, target: Callable) -> None
     rank, width = x.type.rank, x.type.rank - depth
     lead = updates.type.rank - width
     every = range(rank)
-    with c._nest(x, every, "copy", {}, "vector") as at:
+    with c.loops(x, every, "copy", loop="vector") as at:
         where = [at[a] for a in every]
         kb.store(kb.load(x, *where), y, *where)
     table = None
     if mode in ("add", "mul"):
         table = _Totals(c, x, depth, mode, prod(op.updates.type.shape[:lead]))
-    with c._nest(updates, range(lead), "u", {}, "sequential") as u:
+    with c.loops(updates, range(lead), "u", loop="sequential") as u:
         row = target([u[a] for a in range(lead)])
         inside = None
         for value, extent in zip(row, c.extents[x], strict=False):
@@ -191,7 +206,7 @@ def _scatter(c: Custom, op: typed.Scatter, depth: int, target: Callable) -> None
         with kb.branch(inside):
             if table is not None:
                 table.hit(row)
-            with c._nest(updates, range(lead, lead + width), "w", {}, "vector") as w:
+            with c.loops(updates, range(lead, lead + width), "w", loop="vector") as w:
                 rest = [w[a] for a in range(lead, lead + width)]
                 update = kb.load(updates, *(u[a] for a in range(lead)), *rest)
                 if table is not None:
@@ -233,7 +248,7 @@ class _Totals:
         self.part = kb.alloc(held, self.lane, *sizes, name="part")
         self.total = kb.alloc(held, self.lane, *sizes, name="total")
         self.hits = kb.alloc(names[:depth], "i64", *extents[:depth], name="hits")
-        with c._nest(x, range(depth), "r", {}, "vector") as r:
+        with c.loops(x, range(depth), "r", loop="vector") as r:
             kb.store(kb.number(0, "i64"), self.hits, *(r[a] for a in range(depth)))
 
     def hit(self, row) -> None:
@@ -275,12 +290,12 @@ class _Totals:
 
     def finish(self, y: Value) -> None:
         kb, c, x = self.c.kb, self.c, self.x
-        with c._nest(x, range(self.depth), "f", {}, "sequential") as f:
+        with c.loops(x, range(self.depth), "f", loop="sequential") as f:
             row = [f[a] for a in range(self.depth)]
             seen = kb.load(self.hits, *row)
             with kb.branch(kb.gt(seen, kb.number(0, "i64"))):
                 held = self._total_index(row)
-                with c._nest(x, range(self.depth, x.type.rank), "g", {}, "vector") as g:
+                with c.loops(x, range(self.depth, x.type.rank), "g", loop="vector") as g:
                     rest = [g[a] for a in range(self.depth, x.type.rank)]
                     self._fold([*held, *rest], seen)
                     old = kb.cast(c.widen(kb.load(x, *row, *rest)), self.lane)

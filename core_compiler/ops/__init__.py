@@ -27,6 +27,7 @@ from core_compiler.ops import shape  # noqa: F401
 from core_compiler.ops import indexing  # noqa: F401
 from core_compiler.ops import reduction  # noqa: F401
 from core_compiler.ops import contraction  # noqa: F401
+from core_compiler.ops import linear_algebra  # noqa: F401
 from core_compiler.ops import convolution  # noqa: F401
 from core_compiler.ops import window  # noqa: F401
 from core_compiler.ops import sorting  # noqa: F401

@@ -34,6 +34,8 @@ TRAITS: Mapping[str, str] = MappingProxyType(
         "comparison": "the result is a comparison of two operands",
         "positions": "the last result is positions in the first operand along `axis`",
         "contraction": "the result is sums of products of two operands, which are in memory",
+        "factor": "the results are factors of a matrix, or a solution with one: they do not exist "
+        "for every operand, and may not be unique",
         "windowed": "reads windows of channels and spatial axes: fastest with channels last",
         "multilinear": "linear in each floating-point operand while the others are fixed",
         "never_negative_zero": "no result is -0.0, whatever the operands are",

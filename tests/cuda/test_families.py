@@ -7,7 +7,7 @@ import pytest
 from tests.cuda.helpers import CAPABILITIES, on_gpu
 from tests.cuda.lint import complaints
 from tests.kernels.kernel_helpers import assert_same_bits, group, integers, normal, reference
-from tests.kernels.test_kernel_lowering import CASES, awkward
+from tests.kernels.test_kernel_lowering import CASES, awkward, positive
 from tests.slow import slow_but
 
 
@@ -64,6 +64,14 @@ SMALL = {
     "sort": [awkward(4, 10)],
     "argsort down": [awkward(4, 10)],
     "top 5": [awkward(4, 10)],
+    "cholesky": [positive(4)],
+    "lu": [normal(5, 4)],
+    "row order": CASES["row order"][1],
+    "triangular solve, lower": CASES["triangular solve, lower"][1],
+    "householder": [normal(5, 3)],
+    "reflect": [normal(4, 2), normal(2), normal(4, 3)],
+    "eigh": [normal(3, 3)],
+    "orthogonal columns": [normal(4, 3)],
     "scatter add": [normal(5, 4), integers(-1, 6, (30, 1)), normal(30, 4)],
     "scatter along": CASES["scatter along"][1],
     "added at pairs of indices": [normal(5, 4, 3), integers(-1, 6, (30, 2)), normal(30, 3)],

@@ -35,10 +35,12 @@ BEYOND_THE_REFERENCE = "conv_transpose-(1,4,4)(4,2,3)-f64-f64"
 NO_GENERATOR = "ONNX specifies no random number generator"
 NO_DTYPE = "is not an ONNX dtype"
 #: Samples that cannot be exported at the newest opset, and why.
+FACTORS = ("householder", "reflect", "eigh", "orthogonal_columns", "qr", "svd")
 REFUSED = {
     "random_bits": NO_GENERATOR,
     "random_uniform": NO_GENERATOR,
     "random_normal": NO_GENERATOR,
+    **dict.fromkeys(FACTORS, "ONNX specifies no orthogonal factors of matrices"),
     "cast-to-f8E4M3-f32": NO_DTYPE,
     "cast-to-f8E4M3B11FNUZ-f32": NO_DTYPE,
     "cast-to-f8E3M4-f32": NO_DTYPE,

@@ -91,6 +91,18 @@ def test_a_determinant_is_numpys(n, seed, singular):
     np.testing.assert_allclose(made, np.linalg.det(a), rtol=1e-9, atol=1e-9)
 
 
+def test_a_determinant_of_halves_is_rounded_once():
+    a = np.random.default_rng(0).normal(size=(3, 4, 4)).astype(np.float16)
+    (made,) = ours(one_node("Det", {"a": a}, "y"), {"a": a})
+    assert made.dtype == np.float16
+    np.testing.assert_allclose(made, np.linalg.det(a.astype(np.float64)), rtol=1e-3)
+
+
+def test_an_inverse_is_onnxruntimes():
+    arrays = {"x": np.random.default_rng(0).normal(size=(2, 5, 5)).astype(np.float32)}
+    agrees(one_node("Inverse", arrays, "y", domain="com.microsoft"), arrays)
+
+
 @pytest.mark.parametrize("mode", ["up", "down", "nearest"])
 def test_every_scale_of_a_block_and_what_lies_between(mode):
     powers = np.ldexp(np.float32(1), np.arange(-149, 128)).astype(np.float32)

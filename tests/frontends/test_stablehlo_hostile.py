@@ -74,16 +74,6 @@ ROWS = {
   %y = "other.op"(%a) : (tensor<4xf32>) -> tensor<4xf32>"""),
         r"1 op is not supported: other.op",
     ),
-    "an infinite solve": (
-        f"""func.func @main(%a: tensor<{HUGE}x{HUGE}xf32>, %b: tensor<{HUGE}x1xf32>)
-            -> tensor<{HUGE}x1xf32> {{
-  %y = "stablehlo.triangular_solve"(%a, %b) {{left_side = true, lower = true, unit_diagonal = false,
-    transpose_a = #stablehlo<transpose NO_TRANSPOSE>}}
-    : (tensor<{HUGE}x{HUGE}xf32>, tensor<{HUGE}x1xf32>) -> tensor<{HUGE}x1xf32>
-  return %y : tensor<{HUGE}x1xf32>
-}}""",
-        "triangular_solve",
-    ),
 }
 
 

@@ -41,6 +41,11 @@ def awkward(rows=5, columns=40):
     return x
 
 
+def positive(size):
+    x = normal(size, size)
+    return x @ x.T + np.eye(size, dtype=np.float32)
+
+
 def _reduce(kind, axes, **more):
     return lambda b, x: getattr(b, f"reduce_{kind}")(x, axes=axes, **more)
 
@@ -342,6 +347,38 @@ CASES = {
         lambda b, x, i, u: b.scatter_nd(x, i, u, mode="add"),
         [normal(5, 4, 3), integers(-1, 6, (300, 2)), normal(300, 3)],
     ),
+    "cholesky": (lambda b, x: b.cholesky(x), [positive(37)]),
+    "cholesky of a batch, not all positive": (
+        lambda b, x: b.cholesky(x), [np.stack([positive(5), positive(5) - 6 * np.eye(5, dtype="f")])]
+    ),
+    "lu": (lambda b, x: b.lu(x), [np.round(normal(37, 40), 1)]),
+    "lu of a tall batch, one singular": (
+        lambda b, x: b.lu(x), [np.stack([normal(7, 5), np.ones((7, 5), np.float32)])]
+    ),
+    "lu of nan": (lambda b, x: b.lu(x), [awkward(6, 10)]),
+    "row order": (lambda b, x: b.row_order(x, rows=6), [integers(-2, 8, (3, 5), np.int32)]),
+    **{
+        f"triangular solve, {'lower' if lower else 'upper'}{', transposed' if transposed else ''}": (
+            lambda b, a, x, lower=lower, transposed=transposed: b.triangular_solve(
+                a, x, lower=lower, transposed=transposed, unit_diagonal=transposed
+            ),
+            [positive(5), normal(5, 3)] if lower else [np.stack([positive(37)] * 2), normal(2, 37, 3)],
+        )
+        for lower in (False, True)
+        for transposed in (False, True)
+    },
+    "householder": (lambda b, x: b.householder(x), [np.tril(normal(2, 7, 5), 2)]),
+    "reflect": (
+        lambda b, x, tau, c: b.reflect(x, tau, c), [normal(7, 5), normal(5), normal(7, 20)]
+    ),
+    "reflect, transposed": (
+        lambda b, x, tau, c: b.reflect(x, tau, c, transposed=True),
+        [normal(2, 7, 5), np.round(normal(2, 4)), normal(2, 7, 3)],
+    ),
+    "eigh": (lambda b, x: b.eigh(x), [np.stack([normal(5, 5), awkward(5, 10)[:, :5]])]),
+    "orthogonal columns": (
+        lambda b, x: b.orthogonal_columns(x), [np.stack([normal(6, 4), np.ones((6, 4), np.float32), awkward(6, 10)[:, 2:6]])]
+    ),
     "random normal": (
         lambda b, seed: b.random_normal(seed, shape=(7, 3), stream=3), [np.array(123456789012345)]
     ),
@@ -361,7 +398,8 @@ SCHEDULED = (
     "add relu", "gelu", "bias and residual", "bf16", "iota", "transpose", "concat", "sum of rows",
     "sum of columns", "sum of outer and inner", "sum of 9000", "maximum", "argmax", "softmax",
     "softmax of columns", "masked softmax", "layer norm", "residual, layer norm, both kept",
-    "max pool", "average pool", "remainder", "take",
+    "max pool", "average pool", "remainder", "take", "cholesky of a batch, not all positive",
+    "lu of nan", "triangular solve, lower", "householder", "eigh", "orthogonal columns",
 )  # fmt: skip
 
 
@@ -408,6 +446,12 @@ def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
         "max pool",
         "cumsum",
         "top 5",
+        "cholesky",
+        "lu",
+        "triangular solve, upper",
+        "reflect",
+        "eigh",
+        "orthogonal columns",
         "scatter add",
         "add at few of many rows",
         "random normal",

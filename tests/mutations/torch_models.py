@@ -552,6 +552,33 @@ def sorting():
     ), (drawn(4, 9).round(decimals=1),)
 
 
+def _positive(size: int) -> torch.Tensor:
+    x = drawn(size, size)
+    return x @ x.mT + torch.eye(size)
+
+
+@corpus_model
+def factors():
+    return lambda a, s, b: (
+        *torch.linalg.lu_factor_ex(a),
+        torch.linalg.solve(a, b),
+        torch.linalg.slogdet(a).logabsdet,
+        *torch.linalg.cholesky_ex(s),
+        torch.cholesky_solve(b, s.tril()),
+        torch.linalg.solve_triangular(s, b, upper=True, unitriangular=True),
+    ), (drawn(2, 5, 5), _positive(5), drawn(5, 3))
+
+
+@corpus_model
+def orthogonal_factors():
+    return lambda x, s: (
+        *torch.linalg.qr(x, mode="complete"),
+        torch.linalg.svdvals(x),
+        torch.linalg.pinv(x),
+        *torch.linalg.eigh(s),
+    ), (drawn(5, 3), _positive(5))
+
+
 # -- products --------------------------------------------------------------------------------------
 
 

@@ -19,10 +19,19 @@ STEPS = {
     "core.bitcast": "its result is other bits",
     "core.while": "it has a test file of its own, test_loops.py",
     "core.group": "it is made by fusion, after differentiation",
+    "core.householder": "it has no rule: qr and svd have, which are composed of it",
+    "core.reflect": "as householder",
+    "core.orthogonal_columns": "as householder",
     "core.all_reduce": "it joins several programs: see test_shards.py",
     "core.distribute": "it hands a value to several programs: see test_shards.py",
 }
 STEP = 1e-6
+#: Ops whose rules do not apply to all shapes of matrices.
+OF_SQUARES = ("core.lu", "core.qr")
+
+
+def _is_complete(sample: Sample) -> bool:
+    return bool(sample.attributes.get("complete"))
 
 
 def _is_differentiable(sample: Sample) -> bool:
@@ -30,6 +39,9 @@ def _is_differentiable(sample: Sample) -> bool:
         return False
     if sample.kind in ("core.nll_loss", "core.cross_entropy") and len(sample.operands) > 2:
         return False  # of class weights there is no gradient, in torch as here
+    rows, columns = sample.operands[0].shape[-2:] if sample.kind in OF_SQUARES else (0, 0)
+    if rows < columns or (rows > columns and (sample.kind == "core.lu" or _is_complete(sample))):
+        return False  # refused: see test_pytorch_linear_algebra.py
     op = sample.op()
     if not all(np.isfinite(a.astype(np.float64)).all() for a in sample.operands):
         return False
@@ -109,13 +121,17 @@ def test_a_rule_is_the_slope(sample: Sample):
     assert ours == pytest.approx(slope, rel=2e-5, abs=2e-6 * sum(map(np.size, found)) ** 0.5)
 
 
+def _has_narrow_forms(sample: Sample) -> bool:
+    return REGISTRY[sample.kind].family != "linear_algebra"
+
+
 #: Rounding to nearest is off by this share.
 ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 
 @pytest.mark.sampled(24)
 @pytest.mark.parametrize("kind", ROUNDING)
-@pytest.mark.parametrize("sample", _chosen(), ids=str)
+@pytest.mark.parametrize("sample", [s for s in _chosen() if _has_narrow_forms(s)], ids=str)
 def test_a_rule_on_narrow_operands_is_the_one_in_f64_rounded(sample: Sample, kind: str):
     """Cotangents have the dtypes of what they are of; four roundings off, of the largest."""
     wide, narrow = _as_f64(sample), dtype(kind)

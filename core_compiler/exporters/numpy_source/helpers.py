@@ -192,6 +192,116 @@ def topk(x, k, axis, largest=True):
     return np.take_along_axis(x, places, axis), places
 
 
+# -- linear algebra --------------------------------------------------------------------------------
+
+
+def cholesky(a):
+    """Return the lower factor; NaN from the first column whose pivot is not positive."""
+    result = np.zeros_like(a)
+    for j in range(a.shape[-1]):
+        known = result[..., j:, :j] @ result[..., j, :j, None]
+        column = a[..., j:, j] - known[..., 0]
+        pivot = column[..., :1]
+        root = np.sqrt(np.where(pivot > 0, pivot, np.nan))
+        result[..., j:, j] = np.concatenate([root, column[..., 1:] / root], -1)
+    return result
+
+
+def lu(a):
+    """Return (packed, order, swaps): L below the diagonal and U of a with its rows in order."""
+    a, (*batch, rows, columns) = a.copy(), a.shape
+    swaps = np.zeros((*batch, min(rows, columns)), np.int32)
+    for index in np.ndindex(*batch):
+        matrix = a[index]
+        for k in range(min(rows, columns)):
+            sizes = np.abs(matrix[k:, k])
+            chosen = k if np.isnan(sizes[0]) else k + np.nanargmax(sizes)
+            swaps[(*index, k)] = chosen
+            matrix[[k, chosen]] = matrix[[chosen, k]]
+            if matrix[k, k] != 0:
+                matrix[k + 1 :, k] /= matrix[k, k]
+            matrix[k + 1 :, k + 1 :] -= np.outer(matrix[k + 1 :, k], matrix[k, k + 1 :])
+    return a, row_order(swaps, rows), swaps
+
+
+def row_order(swaps, rows):
+    """Return the order of rows after exchanging rows k and swaps[k] for each k."""
+    order = np.broadcast_to(np.arange(rows, dtype=np.int32), (*swaps.shape[:-1], rows)).copy()
+    for index in np.ndindex(*swaps.shape[:-1]):
+        for k, other in enumerate(np.clip(swaps[index], 0, rows - 1)):
+            order[index][[k, other]] = order[index][[other, k]]
+    return order
+
+
+def triangular_solve(a, b, lower, transposed, unit_diagonal):
+    """Return x with a x = b (or a' x = b) for a triangle of a, row by row."""
+    a, x = np.swapaxes(a, -1, -2) if transposed else a, b.copy()
+    rows = list(range(a.shape[-1]))
+    if lower == transposed:
+        rows.reverse()
+    for count, i in enumerate(rows):
+        known = rows[:count]
+        x[..., i, :] -= (a[..., i : i + 1, known] @ x[..., known, :])[..., 0, :]
+        if not unit_diagonal:
+            x[..., i, :] /= a[..., i, i, None]
+    return x
+
+
+def householder(a):
+    """Return (packed, tau): R, the vectors of the reflectors below it, and their factors."""
+    a, (*batch, rows, columns) = a.copy(), a.shape
+    tau = np.zeros((*batch, min(rows, columns)), a.dtype)
+    for index in np.ndindex(*batch):
+        matrix = a[index]
+        for k in range(min(rows, columns)):
+            column = matrix[k:, k].copy()
+            below = np.abs(column[1:]).max(initial=0)
+            if below == 0:
+                continue
+            scale = max(below, abs(column[0]))
+            length = scale * np.sqrt(np.sum((column / scale) ** 2))
+            first = length if column[0] < 0 else -length
+            tau[(*index, k)] = (first - column[0]) / first
+            vector = column / (column[0] - first)
+            vector[0] = 1
+            rest = matrix[k:, k + 1 :]
+            rest -= tau[(*index, k)] * np.outer(vector, vector @ rest)
+            matrix[k, k], matrix[k + 1 :, k] = first, vector[1:]
+    return a, tau
+
+
+def reflect(packed, tau, c, transposed=False):
+    """Return Q c (or Q' c) for the product Q of the reflectors of householder."""
+    c = c.copy()
+    for *index, k in np.ndindex(*tau.shape) if transposed else reversed([*np.ndindex(*tau.shape)]):
+        vector = packed[(*index, slice(k, None), k)].copy()
+        vector[0] = 1
+        rest = c[tuple(index)][k:]
+        rest -= tau[(*index, k)] * np.outer(vector, vector @ rest)
+    return c
+
+
+def signs_of_columns(vectors):
+    """Return 1, or -1 for columns whose first element of the largest magnitude is negative."""
+    places = np.abs(vectors).argmax(-2, keepdims=True)
+    return np.where(np.take_along_axis(vectors, places, -2) < 0, -1, 1).astype(vectors.dtype)
+
+
+def eigh(a):
+    """Return (w, v); the first largest element of each vector is positive."""
+    w, v = np.linalg.eigh(a)
+    return w, v * signs_of_columns(v) if v.size else v
+
+
+def orthogonal_columns(a):
+    """Return (s, a v over a's largest magnitude, v): singular values and right vectors."""
+    _, s, right = np.linalg.svd(a, full_matrices=False)
+    v = np.swapaxes(right, -1, -2)
+    v = v * signs_of_columns(v) if v.size else v
+    largest = np.abs(a).max((-1, -2), keepdims=True, initial=0)
+    return s, a @ v / np.where(largest > 0, largest, 1), v
+
+
 # -- convolution and pooling -----------------------------------------------------------------------
 
 

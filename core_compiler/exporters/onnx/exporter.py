@@ -29,9 +29,16 @@ from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.traits import has_trait
 
 #: The reasons why ops are unsupported.
-_UNSUPPORTED_REASONS = dict.fromkeys(
-    ("random_bits", "random_uniform", "random_normal"), "ONNX specifies no random number generator"
-)
+_UNSUPPORTED_REASONS = {
+    **dict.fromkeys(
+        ("random_bits", "random_uniform", "random_normal"),
+        "ONNX specifies no random number generator",
+    ),
+    **dict.fromkeys(
+        ("householder", "reflect", "eigh", "orthogonal_columns"),
+        "ONNX specifies no orthogonal factors of matrices",
+    ),
+}
 
 
 #: Ops that become nodes only if a user needs them.

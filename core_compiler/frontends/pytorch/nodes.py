@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from core_compiler.frontends.pytorch.signs import with_signs
 from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.ir.framework import NodeCallback, StandIns
 from core_compiler.support.arrays import to_torch
@@ -114,7 +115,7 @@ def run_nodes(
 
         def run_and_report(self, node):
             wide = cache(partial(self.in_f64, node, *self.fetch_args_kwargs_from_env(node)))
-            made = super().run_node(node)
+            made = with_signs(node.target, super().run_node(node))
             is_uninitialised = str(node.target).startswith(_UNINITIALISED)
             parts = _parts(pytree.tree_leaves(made))
             arrays = [None if is_uninitialised else _array(part) for part in parts]
@@ -131,7 +132,7 @@ def run_nodes(
             if rejected:
                 given = node.args, node.kwargs
                 args, kwargs = torch.fx.map_arg(given, lambda n: self.rejected.get(n, self.env[n]))
-            return _in_f64(node.target, args, kwargs)
+            return with_signs(node.target, _in_f64(node.target, args, kwargs))
 
     with torch.no_grad():
         made = ReportingInterpreter(program.graph_module).run(*_arguments(program, inputs))

@@ -9,6 +9,7 @@ from core_compiler.ops.gradients import (  # noqa: F401
     composites,
     contraction,
     elementwise,
+    linear_algebra,
     movement,
     reduction,
     window,

@@ -47,6 +47,7 @@ FAMILIES: Mapping[str, Callable[..., Scheduled]] = {
     ),
     "scan": lambda kernel, width, t, launches: scans.schedule(kernel, width),
     "rows": lambda kernel, width, t, launches: rows.schedule(kernel, width, t.rows, launches),
+    "matrices": lambda kernel, width, t, launches: rows.in_vectors(Scheduled.of(kernel), width),
 }
 PRODUCTS = frozenset({"contraction", "convolution"})
 

@@ -57,14 +57,23 @@ def schedule(
     for name in reductions(kernel):
         if is_legal(lanes_in_vectors, s.function, name, width):
             s = s.apply(lanes_in_vectors, name, width)
-    # Of loops inside one another the innermost one, whose elements are neighbours.
+    return in_vectors(s, width)
+
+
+def in_vectors(s: Scheduled, width: int, at_the_end: int = 1) -> Scheduled:
+    """Run the loops inside a work item in vectors.
+
+    Of loops inside one another the innermost one, whose elements are neighbours.
+    """
+    kernel = s.function
+    nest = [For.of(loop).name for loop in parallel_nest(kernel)]
     done: set[Op] = set()
     for op in reversed(list(loops(kernel))):
         name = For.of(op).name
         if loop_kind(op) != "parallel" or name in nest or not done.isdisjoint(op.walk()):
             continue
         if is_legal(vectors, s.function, name, width):
-            s = s.apply(vectors, name, width, vectors_at_once(kernel))
+            s = s.apply(vectors, name, width, vectors_at_once(kernel), at_the_end)
             done.add(op)
     return s
 

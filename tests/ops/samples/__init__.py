@@ -6,6 +6,7 @@ from tests.ops.samples import (
     effects,
     elementwise,
     gradients,
+    linear_algebra,
     movement,
 )
 from tests.ops.samples.base import TOLERANCE, Sample
@@ -17,6 +18,7 @@ SAMPLES: list[Sample] = [
     *effects.SAMPLES,
     *composites.SAMPLES,
     *gradients.SAMPLES,
+    *linear_algebra.SAMPLES,
 ]
 
 __all__ = ["SAMPLES", "TOLERANCE", "Sample"]
