@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from core_compiler.runtime.cache_folder import CacheFolder
 from core_compiler.runtime.kernel_cache import toolchain
+from core_compiler.support.errors import UserError
 
 KIND = "known"
 
@@ -37,4 +39,5 @@ def is_known(key: str) -> bool:
 
 def remember(key: str) -> None:
     """Note that a model of this key has been compiled."""
-    CacheFolder().put(KIND, key, {"known": b""})
+    with suppress(UserError):  # a cache that cannot be written to may hold all the kernels
+        CacheFolder().put(KIND, key, {"known": b""})
