@@ -51,12 +51,19 @@ def _shared(b, m: Match):
 
 _REPEATED = op("reshape", op("broadcast", "x", name="wide"), name="merged")
 RULES = (
-    Rule("matmul(a, repeated x) => matmul(rows of a together, x)",
-         op("matmul", "a", _REPEATED), _shared, check=_is_repeated),
-    Rule("matmul(a, transpose(repeated x)) => matmul(rows of a together, transpose(x))",
-         op("matmul", "a", op("transpose", _REPEATED, name="turned")), _shared,
-         check=_is_repeated),
-)  # fmt: skip
+    Rule(
+        "matmul(a, repeated x) => matmul(rows of a together, x)",
+        op("matmul", "a", _REPEATED),
+        _shared,
+        check=_is_repeated,
+    ),
+    Rule(
+        "matmul(a, transpose(repeated x)) => matmul(rows of a together, transpose(x))",
+        op("matmul", "a", op("transpose", _REPEATED, name="turned")),
+        _shared,
+        check=_is_repeated,
+    ),
+)
 
 
 @dataclass(frozen=True)

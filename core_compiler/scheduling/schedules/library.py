@@ -10,6 +10,7 @@ from core_compiler.kernel_ir.abi import buffer_arguments
 from core_compiler.scheduling.schedules import convolution, elementwise, rows, scans
 from core_compiler.scheduling.schedules.contraction import AVX2, AVX512, Tiles
 from core_compiler.scheduling.schedules.product import accumulator, longest_chunk, read_product
+from core_compiler.scheduling.schedules.simd import vectors_at_once
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import Refused
 from core_compiler.scheduling.transforms.edit import need
@@ -47,7 +48,9 @@ FAMILIES: Mapping[str, Callable[..., Scheduled]] = {
     ),
     "scan": lambda kernel, width, t, launches: scans.schedule(kernel, width),
     "rows": lambda kernel, width, t, launches: rows.schedule(kernel, width, t.rows, launches),
-    "matrices": lambda kernel, width, t, launches: rows.in_vectors(Scheduled.of(kernel), width),
+    "matrices": lambda kernel, width, t, launches: rows.in_vectors(
+        Scheduled.of(kernel), width, vectors_at_once(kernel)
+    ),
 }
 PRODUCTS = frozenset({"contraction", "convolution"})
 

@@ -44,9 +44,8 @@ def schedule(
         if most < 2 * rows:  # else a single thread would have all of them
             rows = min(rows, NEIGHBOURS * width)
         made = s.apply(split, nest[-1], rows, f"{nest[-1]}_block", nest[-1])
-        together = min(
-            vectors_at_once(kernel), -(-rows // width)
-        )  # each visit of a line of the operand reads all of it
+        # Together they read whole cache lines of the operand, each once.
+        together = min(vectors_at_once(kernel), -(-rows // width))
         if is_legal(vectors, made.function, nest[-1], width, together):
             return made.apply(vectors, nest[-1], width, together)
     if nest and are_neighbours(kernel, nest[-1]):
@@ -57,11 +56,11 @@ def schedule(
     for name in reductions(kernel):
         if is_legal(lanes_in_vectors, s.function, name, width):
             s = s.apply(lanes_in_vectors, name, width)
-    return in_vectors(s, width)
+    return in_vectors(s, width, vectors_at_once(kernel))
 
 
-def in_vectors(s: Scheduled, width: int, at_the_end: int = 1) -> Scheduled:
-    """Run the loops inside a work item in vectors.
+def in_vectors(s: Scheduled, width: int, together: int) -> Scheduled:
+    """Run the loops inside a work item in vectors, ``together`` at a time.
 
     Of loops inside one another the innermost one, whose elements are neighbours.
     """
@@ -73,7 +72,7 @@ def in_vectors(s: Scheduled, width: int, at_the_end: int = 1) -> Scheduled:
         if loop_kind(op) != "parallel" or name in nest or not done.isdisjoint(op.walk()):
             continue
         if is_legal(vectors, s.function, name, width):
-            s = s.apply(vectors, name, width, vectors_at_once(kernel), at_the_end)
+            s = s.apply(vectors, name, width, together)
             done.add(op)
     return s
 
