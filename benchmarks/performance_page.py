@@ -36,8 +36,8 @@ more figures, and those of earlier dates are kept.
 - A **ratio** is the other framework's median time over ours: above 1, ours is faster.
 - The contenders of a row run in the same process with the same number of threads, in turns, so
   that a slowdown of the machine meets all of them. Before each turn there is a pause of 0.25 s, in
-  which other frameworks' threads stop spinning, and an untimed run. One model: 7 turns of 3 runs;
-  one op: 5 turns of 5 runs.
+  which other frameworks' threads stop spinning, and untimed runs for 20 ms. One model: at most 7
+  turns of 3 runs; one op: at most 5 turns of 5 runs.
 - torch is eager torch without gradients. onnxruntime is its CPU provider with all optimisations.
   Ours is `c(x)` in f32 with the default options, unless a table says otherwise.
 - The **limit** of an op is the time that its floating-point operations need at the measured peak of
