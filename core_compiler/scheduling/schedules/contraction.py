@@ -112,6 +112,8 @@ class Tiles:
 AVX512 = Tiles()
 AVX2 = Tiles(rows=6, width=8, partial=(4, 2, 1))
 
+#: The colours of a picture, and the most elements that are copied one by one.
+COLOURS, FEW = 3, 4
 #: The register tile's nests: fill with zeros, sum a chunk, add to the total.
 PHASES = ("_init", "", "_add")
 
@@ -165,7 +167,9 @@ def schedule(
         else:
             s = s.apply(stage, "a", "c", rows, "rows", shape)
         s = s.apply(round_up, "ii_rows")
-        s = s if short_runs else copy_by_vectors(s, terms, tiles, 4 if words else 1)
+        if not short_runs:
+            run = short_run(kernel, product, tiles, launches)
+            s = copy_by_vectors(s, terms, tiles, run, 4 if words else 1)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     staged = not packed or (not words and widens_for_many_rows(kernel, product, tiles, launches))
@@ -244,21 +248,36 @@ def has_short_runs(
     return 2 * sum(w for run, w in work if run < tiles.width) > sum(w for _, w in work)
 
 
+def short_run(
+    kernel: Function, product: Product, tiles: Tiles, launches: Sequence[Sequence[int]]
+) -> int:
+    """Return the length of the short runs of channels that a tap copies.
+
+    It is that of the launch with the shortest ones: colours, or the channels of a group.
+    """
+    if len(product.terms) == 1:
+        return 0
+    runs = [longest_chunk(kernel, sizes, product, taps=False) for sizes in launches]
+    return min([run for run in runs if run < 2 * tiles.width], default=COLOURS)
+
+
 def copy_by_vectors(
-    s: Scheduled, terms: tuple[str, ...], tiles: Tiles, lanes: int = 1
+    s: Scheduled, terms: tuple[str, ...], tiles: Tiles, run: int, lanes: int = 1
 ) -> Scheduled:
     """Schedule the copy of a row with long vectors.
 
-    Between taps it copies runs of a whole channel block, of the three colours of a picture (element
-    by element, which is faster than a masked gather), or of any length. Vectors are ``lanes`` times
-    as wide as a tile's.
+    Between taps it copies runs of a whole channel block, short ones of length ``run`` (of a few
+    elements one by one, which is faster than a masked vector), or of any length. Vectors are
+    ``lanes`` times as wide as a tile's.
     """
     last, width = f"{terms[-1]}_rows", tiles.width * lanes
     if len(terms) == 1:
         return s.apply(vectorise, last, width, rest=True)
     first = f"{terms[1]}_rows"
-    for length, suffix in ((3, "_3"), (32, "_32")):
-        s = s.apply(specialise, first, last, length, suffix)
+    for length in (run, 32):
+        s = s.apply(specialise, first, last, length, f"_{length}")
+    if run > FEW and run & (run - 1) == 0:  # a whole vector of fewer lanes
+        s = s.apply(vectorise, f"{last}_{run}", run)
     return s.apply(vectorise, f"{last}_32", min(width, 32)).apply(vectorise, last, width)
 
 

@@ -155,8 +155,13 @@ def evaluated(value: Value, values: Mapping[Value, int], defs: Mapping[Value, Op
     return None if meaning is None or None in operands else meaning(*operands)
 
 
-def longest_chunk(kernel: Function, sizes: Sequence[int], product: Product | None = None) -> int:
-    """Return the terms of the longest chunk at these sizes, which a packed row must hold."""
+def longest_chunk(
+    kernel: Function, sizes: Sequence[int], product: Product | None = None, taps: bool = True
+) -> int:
+    """Return the terms of the longest chunk at these sizes, which a packed row must hold.
+
+    Without ``taps``, those of one tap.
+    """
     product = product or read_product(kernel)
     values = dict(zip(index_arguments(kernel), sizes, strict=True))
     defs = producers(kernel)
@@ -164,8 +169,8 @@ def longest_chunk(kernel: Function, sizes: Sequence[int], product: Product | Non
     length, size = (evaluated(v, values, defs) for v in (chunk.operands[2], chunk.operands[1]))
     length = expect(length, f"the chunks of {product.chunk} have no length at launch")
     size = expect(size, f"the sum over {product.chunk} has no length at launch")
-    taps = product.terms[1:-1] if len(product.terms) > 1 else ()
-    width = prod(values[For.of(find_loop(kernel, n)).upper] for n in taps)
+    between = product.terms[1:-1] if taps and len(product.terms) > 1 else ()
+    width = prod(values[For.of(find_loop(kernel, n)).upper] for n in between)
     return min(length, size) * width
 
 
