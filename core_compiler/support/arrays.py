@@ -42,11 +42,16 @@ def dense_tensor(given: Any) -> np.ndarray | None:
     It asks little: a call of a small program takes 5 us.
     """
     torch = sys.modules.get("torch")
-    if torch is None or type(given) is not torch.Tensor or given.requires_grad:
+    if type(given) is not getattr(torch, "Tensor", None) or given.requires_grad:
         return None
     if not given.is_cpu or given.layout is not torch.strided or not given.is_contiguous():
         return None
-    return None if given.is_neg() or given.is_complex() else _memory(given)
+    if given.is_neg() or given.is_complex():
+        return None
+    try:
+        return _memory(given)
+    except TypeError:  # a dtype that neither NumPy nor ml_dtypes has, or quantised numbers
+        return None
 
 
 def _memory(tensor: Any) -> np.ndarray:

@@ -544,7 +544,8 @@ def test_a_call_takes_the_tensors_of_the_compile(x):
 
 def test_a_call_says_what_is_no_array_of_numbers():
     made = cc.compile(Doubled(), (torch.ones(3),))
-    for wrong in (torch.ones(3, device="meta"), torch.ones(3).to_sparse(), ["a"] * 3):
+    exponents = torch.ones(3).to(torch.float8_e8m0fnu)
+    for wrong in (torch.ones(3, device="meta"), torch.ones(3).to_sparse(), exponents, ["a"] * 3):
         with pytest.raises(UserError, match=r"(not an array|expected numbers)"):
             made(wrong)
 
