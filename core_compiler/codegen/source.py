@@ -46,7 +46,10 @@ _MAX_INLINE = 60
 #: Longest comment that names an op of the model (characters).
 MAX_NOTE = 200
 #: Ops that are written as separate statements.
-_STATEMENTS = frozenset(f"kernel.{n}" for n in ("for", "if", "store", "invoke", "view"))
+_STATEMENTS = frozenset(f"kernel.{n}" for n in ("for", "if", "store", "prefetch", "invoke", "view"))
+
+#: Ops that are not pure but change no memory.
+_READING = ("kernel.load", "kernel.prefetch")
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class Writer:
                 return True
             if other.regions and op.result in other.uses():
                 return False
-            if reads and not is_pure(other) and other.kind != "kernel.load":
+            if reads and not is_pure(other) and other.kind not in _READING:
                 return False
         return False
 

@@ -140,6 +140,10 @@ class KernelBuilder:
         operands += [] if count is None else [self.index(count)]
         self._append("kernel.store", operands, {} if axis is None else {"axis": axis})
 
+    def prefetch(self, source: Value, *indices) -> None:
+        """Give the hint that an element, which need not exist, is read soon."""
+        self._append("kernel.prefetch", [source, *map(self.index, indices)], {})
+
     def alloc(self, shape, dtype_, *sizes, space="scratch", name=None) -> Value:
         """Allocate a private buffer; ``sizes`` are the values of the strings in ``shape``.
 

@@ -521,6 +521,9 @@ class _Translator:
         head = f"state, {lane_axis(op)}, {count}, {value}"
         self.line(f"{name}.store_vector({head}{where})", op)
 
+    def _prefetch(self, op: Op) -> None:
+        """Emit nothing: a hint has no effect."""
+
     def _alloc(self, op: Op) -> None:
         kind, sizes = op.result.type, iter(op.operands)
         shape = ", ".join(

@@ -16,6 +16,8 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
                     ``index[axis] + lane`` (``axis`` defaults to the last); with ``count`` the lanes
                     >= count read nothing and are +0.
 ``kernel.store``    ``(value, buffer, *indices[, count]) {axis}``; lanes >= count write nothing.
+``kernel.prefetch`` ``(buffer, *indices)``: a hint that the element will be read soon, so that its
+                    cache line may be fetched. It need not exist; the hint has no other effect.
 ``kernel.alloc``    ``(*sizes) {}`` -> buffer in space ``register`` or ``shared`` (static shape;
                     memory of a block) or ``scratch`` (per thread, dense, 64-byte aligned);
                     ``sizes`` are the run-time extents, one for each string in the buffer's shape,
@@ -296,6 +298,12 @@ def _store(kind, operands, attributes, requested):
     return ()
 
 
+def _prefetch(kind, operands, attributes, requested):
+    _need(isinstance(operands[0], BufferType), kind, f"{operands[0]} is not a buffer")
+    _access(kind, operands[0], operands[1:], operands[0].dtype, attributes)
+    return ()
+
+
 def _alloc(kind, operands, attributes, requested):
     _need(
         len(requested) == 1 and isinstance(requested[0], BufferType), kind, "needs its buffer type"
@@ -447,6 +455,7 @@ _declare(_shuffle, 2, "shuffle", "lanes selected from two vectors")
 _declare(_call, None, "call", "a scalar function by name")
 _declare(_load, None, "load", "read a buffer", pure=False)
 _declare(_store, None, "store", "write a buffer", pure=False)
+_declare(_prefetch, None, "prefetch", "fetch a cache line that is read soon", pure=False)
 _declare(_alloc, None, "alloc", "a private buffer", pure=False)
 _declare(_view, None, "view", "a part of a buffer", pure=False)
 _declare(_invoke, None, "invoke", "a call of another kernel", pure=False)
@@ -473,7 +482,7 @@ def count_operand(op: Op):
 
 
 def access(op: Op):
-    """Return ``(buffer, indices)`` of a load or store."""
+    """Return ``(buffer, indices)`` of a load, store or prefetch."""
     buffer_at = 1 if op.kind == "kernel.store" else 0
     buffer = op.operands[buffer_at]
     return buffer, op.operands[buffer_at + 1 : buffer_at + 1 + buffer.type.rank]

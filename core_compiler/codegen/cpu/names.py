@@ -10,6 +10,7 @@
 ``registers_f32(32, n)``                 a small array that LLVM keeps in registers; buffer ``n``
 ``load_f32x16(p, i)``                    lanes i, i+1, ...;  ``load_some_f32x16(p, i, count)``
 ``store_f32x16(p, i, v)``                ``store_some_f32x16(p, i, v, count)``
+``prefetch_f32(p, i)``                   fetch the cache line of element i into the second cache
 ``gather_f32x16(p, i, step, count)``     lanes i, i+step, ...
 ``scatter_f32x16(p, i, v, step, count)``
 ``splat_f32x16(x)``, ``lane_f32x16(v, 3)``  all lanes x; lane 3.     ``lanes_i64x16()`` 0, 1, 2 ...
@@ -68,7 +69,8 @@ class Namespace(intrinsics.Namespace):
 def takes_literals(name: str) -> bool:
     """Return whether the function ``name`` needs the values of its integer arguments."""
     stem = name.partition("_")[0]
-    return stem in ("size", "lane", "shuffle", *_MEMORY_FORMS) and stem != "offset"
+    without = ("offset", "prefetch")
+    return stem in ("size", "lane", "shuffle", *_MEMORY_FORMS) and stem not in without
 
 
 # -- buffers ---------------------------------------------------------------------------------------
@@ -152,7 +154,30 @@ def _moved(dtype: str, owner: str, count: int):
     return offset
 
 
+def _prefetch(dtype: str, owner: str, count: int):
+    """Return ``prefetch_f32(p, i)``: a hint that element ``i``, which need not exist, is read."""
+
+    @intrinsic
+    def prefetch(typing, pointer, element):
+        def codegen(context, builder, sig, values):
+            kind = ir.FunctionType(ir.VoidType(), [_I8P, _I32, _I32, _I32])
+            hint = builder.module.globals.get("llvm.prefetch.p0") or ir.Function(
+                builder.module, kind, "llvm.prefetch.p0"
+            )
+            where = builder.bitcast(address(builder, pointer, *values), _I8P)
+            builder.call(hint, [where, *(ir.Constant(_I32, n) for n in (_READ, _SECOND, _DATA))])
+            return context.get_dummy_value()
+
+        return types.void(pointer, types.int64), codegen
+
+    return prefetch
+
+
+#: What LLVM's prefetch takes: to read, into the second-level cache, data.
+_READ, _SECOND, _DATA = 0, 2, 1
+
 _MEMORY_FORMS = {
+    "prefetch": _prefetch,
     "buffer": _buffer,
     "scratch": _scratch,
     "registers": _registers,

@@ -12,6 +12,7 @@ from core_compiler.kernel_ir.abi import (
     parallel_nest,
     scratch_allocations,
 )
+from core_compiler.kernel_ir.ops import access
 from core_compiler.kernel_ir.views import For, Invoke
 
 
@@ -141,6 +142,10 @@ class _Writer(Writer):
                 number = self.buffer_number()
                 self.line(f"{name} = registers_{code}({value.type.elements}, {number})", op)
                 self.strides[value] = dense([str(d) for d in value.type.shape])
+
+    def _prefetch(self, op: Op) -> None:
+        code, memory = scalars.code_name(access(op)[0].type.dtype), self.name(access(op)[0])
+        self.line(f"prefetch_{code}({memory}, {self.element_index(op)})", op)
 
     def _invoke(self, op: Op) -> None:
         arguments = ", ".join(self.name(v) for v in op.operands)

@@ -44,6 +44,7 @@ from core_compiler.scheduling.transforms import (
     mark,
     outline,
     pack_argument,
+    prefetch_behind,
     promote,
     round_up,
     share_loads,
@@ -341,6 +342,7 @@ def _variant(core: Function, tiles: Tiles, rows: int) -> Scheduled:
     variant = variant.apply(promote, "acc").apply(share_loads)
     if tiles.unroll > 1:
         variant = variant.apply(unroll_by, "k", tiles.unroll).apply(lift).apply(share_loads)
+    variant = variant.apply(prefetch_behind, "k")
     _VARIANTS[key] = variant
     return variant
 

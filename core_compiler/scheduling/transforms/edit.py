@@ -175,7 +175,7 @@ def without_dead(block: Block) -> Block:
     return clean(block, set())
 
 
-_EFFECTS = frozenset({"kernel.store", "kernel.invoke"})
+_EFFECTS = frozenset({"kernel.store", "kernel.prefetch", "kernel.invoke"})
 
 
 def replaced(block: Block, old: Op, new: Op) -> Block:
