@@ -13,7 +13,12 @@ from core_compiler.kernel_ir.abi import work_items
 from core_compiler.numerics.reference import contraction as reference
 from core_compiler.scheduling.schedules import contraction
 from core_compiler.scheduling.schedules.contraction import AVX512, Tiles
-from core_compiler.scheduling.schedules.product import longest_chunk, read_product, work_item
+from core_compiler.scheduling.schedules.product import (
+    ITEM_TILES,
+    longest_chunk,
+    read_product,
+    work_item,
+)
 from core_compiler.scheduling.transforms import Refused
 from tests.kernels.products import TINY, Case, byte_product, f32, group, heads, linear
 
@@ -205,7 +210,7 @@ def test_schedules_are_deterministic():
 def test_work_items_cover_and_share(rows, columns, threads):
     mc, nc = work_item(1, rows, columns, threads, 20)
     items = -(-rows // mc) * -(-columns // nc)
-    assert 1 <= mc <= min(rows, 20) and 1 <= nc <= columns and mc * nc <= 240
+    assert 1 <= mc <= min(rows, 20) and 1 <= nc <= columns and mc * nc <= ITEM_TILES
     slowest = -(-items // threads) * mc * nc
     assert slowest <= 1.5 * rows * columns / threads or mc * nc == 1, "no thread is idle for long"
 

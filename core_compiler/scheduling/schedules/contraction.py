@@ -176,7 +176,10 @@ def schedule(
     staged = not packed or (not words and widens_for_many_rows(kernel, product, tiles, launches))
     if staged:
         panel = ("jp", terms, "jj")
-        s = s.apply(stage, "b", "c", panel, "cols", (None, tiles.row_length, tiles.columns))
+        streamed = not contiguous_terms(s.function, product) or packed
+        order = (*terms, "jp", "jj") if streamed else ()  # whole rows of b, one by one
+        shape = (None, tiles.row_length, tiles.columns)
+        s = s.apply(stage, "b", "c", panel, "cols", shape, order=order)
         columns = ("jj_cols", tiles.width, tiles.columns)
         if not (packed or words) and len(terms) == 1 and contiguous_terms(s.function, product):
             s = s.apply(transpose_copy, f"{terms[0]}_cols", *columns)
@@ -193,7 +196,7 @@ def schedule(
     copied = term if copy_adjacent else "ip_rows"
     s = s.split_off(outline, copied, f"pack_{tiles.name}")
     if staged:
-        s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
+        s = s.split_off(outline, f"{terms[0]}_cols" if streamed else "jp_cols", f"panels_{tiles.name}")
     s = s.split_off(outline, "ii_add", "register_tile", first="ii_init", streams=("b", "cols"))
     s = count_rows(
         make_sequential(register_tiles(s, tiles)),

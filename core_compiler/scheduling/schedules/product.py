@@ -175,9 +175,9 @@ def longest_chunk(
 
 
 #: The most rows of a work item: their packed chunks fit the second-level cache next to a panel.
-ITEM_ROWS = 280
+ITEM_ROWS = 532
 #: The most register tiles of a work item: its totals fit the second-level cache.
-ITEM_TILES = 240
+ITEM_TILES = 608
 #: Cycles for a term of the sum: of a register tile, of a copied row of tiles, of a copied panel of
 #: ``b`` (whose rows are far apart in memory), and of a panel that was packed beforehand.
 TILE_CYCLES, ROWS_CYCLES, PANEL_CYCLES, PACKED_CYCLES = 14, 2, 8, 2

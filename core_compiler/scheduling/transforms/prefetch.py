@@ -21,18 +21,18 @@ def prefetch_behind(function: Function, loop: str) -> Function:
     """
     op = find_loop(function, loop)
     loads = [o for o in op.walk() if o.kind == "kernel.load"]
-    found = {access(o)[0] for o in loads if isinstance(o.result.type, VectorType)}
-    need(len(found) == 1, f"{loop} reads vectors of {len(found)} buffers")
-    (memory,) = found
-    rows, *columns = memory.type.shape
+    read = {access(o)[0] for o in loads if isinstance(o.result.type, VectorType)}
     sizes = {v.name: v for v in index_arguments(function)}
-    need(len(columns) == 1 and rows in sizes, f"{memory.name} has no rows up to a size")
+    found = [b for b in read if len(b.type.shape) == 2 and b.type.shape[0] in sizes]
+    need(len(found) == 1, f"{loop} reads rows up to a size of {len(found)} buffers")
+    (memory,) = found
+    rows, columns = memory.type.shape
     step = LINE * 8 // memory.type.dtype.bits
     first = op.regions[0].ops[0]
 
     def hook(copier: Copier, op_: Op) -> None:
         behind = copier.kb.add(copier[For.of(op).index], sizes[rows])
-        for element in range(0, columns[0], step):
+        for element in range(0, columns, step):
             copier.kb.prefetch(memory, behind, element)
         copier.copy(op_)
 
