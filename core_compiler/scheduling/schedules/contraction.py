@@ -44,6 +44,7 @@ from core_compiler.scheduling.transforms import (
     mark,
     outline,
     pack_argument,
+    prefetch_ahead,
     prefetch_behind,
     promote,
     round_up,
@@ -115,6 +116,8 @@ AVX2 = Tiles(rows=6, width=8, partial=(4, 2, 1))
 
 #: The colours of a picture, and the most elements that are copied one by one.
 COLOURS, FEW = 3, 4
+#: How far copies of pixels and of rows fetch ahead: further than memory takes to answer.
+PIXELS_AHEAD, ROWS_AHEAD = 8, 2
 #: The register tile's nests: fill with zeros, sum a chunk, add to the total.
 PHASES = ("_init", "", "_add")
 
@@ -202,6 +205,9 @@ def schedule(
         make_sequential(register_tiles(s, tiles)),
         term if copy_adjacent or short_runs else "ii_rows",
     )
+    ahead = PIXELS_AHEAD if len(terms) > 1 else ROWS_AHEAD
+    for core in [n for n in s.cores if n.startswith(("pack_", "panels_"))]:
+        s = s.refine(core, prefetch_ahead, ahead)
     plan = pack_plan(kernel, product, tiles.columns, packed)
     return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, **plan))
 

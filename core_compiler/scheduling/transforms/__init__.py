@@ -27,7 +27,7 @@ from core_compiler.scheduling.transforms.loops import (
 )
 from core_compiler.scheduling.transforms.outline import dispatch, outline
 from core_compiler.scheduling.transforms.place import place, publish
-from core_compiler.scheduling.transforms.prefetch import prefetch_behind
+from core_compiler.scheduling.transforms.prefetch import prefetch_ahead, prefetch_behind
 from core_compiler.scheduling.transforms.ragged import cover, round_up, specialise
 from core_compiler.scheduling.transforms.reduction import fission, hoist, sink
 from core_compiler.scheduling.transforms.registers import promote, share_loads, unroll, unroll_by
@@ -57,6 +57,7 @@ __all__ = [
     "pack_argument",
     "permute_dimensions",
     "place",
+    "prefetch_ahead",
     "prefetch_behind",
     "promote",
     "publish",

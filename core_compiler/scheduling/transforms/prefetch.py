@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from core_compiler.ir import Function, Op, VectorType
-from core_compiler.kernel_ir.abi import index_arguments
-from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
+from core_compiler.kernel_ir.ops import access, lane_axis
 from core_compiler.kernel_ir.views import For
-from core_compiler.scheduling.transforms.edit import Copier, find_loop, need, rebuild
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    depends_on,
+    find_loop,
+    loops,
+    need,
+    producers,
+    rebuild,
+)
 
 #: Bytes of a cache line.
 LINE = 64
@@ -37,3 +45,28 @@ def prefetch_behind(function: Function, loop: str) -> Function:
         copier.copy(op_)
 
     return rebuild(function, {first: hook})
+
+
+def prefetch_ahead(function: Function, rows: int) -> Function:
+    """Prefetch, with each vector that a copy loads, the one ``rows`` rows ahead.
+
+    Rows are along the last axis but that of the lanes on which the loops move. A copy of short runs
+    (the channels of a pixel, tap by tap) waits for memory otherwise: its runs are no stream that
+    processors fetch ahead, and too few of them overlap. The row need not exist.
+    """
+    memory, defs = buffer_arguments(function), producers(function)
+    moving = {For.of(op).index for op in loops(function)}
+
+    def load(copier: Copier, op: Op) -> None:
+        copier.copy(op)
+        buffer_, indices = access(op)
+        lanes = lane_axis(op)
+        across = [i for i, v in enumerate(indices) if i != lanes and depends_on([v], moving, defs)]
+        if buffer_.type.strides[lanes] == 1 and across:
+            ahead = [copier[v] for v in indices]
+            ahead[across[-1]] = copier.kb.add(ahead[across[-1]], rows)
+            copier.kb.prefetch(copier[buffer_], *ahead)
+
+    reads = [o for o in function.body.walk() if o.kind == "kernel.load"]
+    vectors = [o for o in reads if isinstance(o.result.type, VectorType)]
+    return rebuild(function, {o: load for o in vectors if access(o)[0] in memory})
