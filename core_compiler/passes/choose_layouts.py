@@ -18,7 +18,7 @@ from core_compiler.ops.rules import I32
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import CONTROL_FLOW, Pass
 from core_compiler.passes.grouping import is_widening
-from core_compiler.passes.layouts import Order, normal, view_order
+from core_compiler.passes.layouts import VIEWS, Order, normal, view_order
 
 #: From as many channels of a group on, an image is copied to have them last.
 CHANNELS = 16
@@ -103,7 +103,7 @@ class ChooseLayouts(Pass):
         rank = op.result.type.rank
         if has_trait(op, "windowed") and rank > 2 and self.channels_last:
             return (0, *range(2, rank), 1), "convolutions and pools channels-last"
-        if op.kind in ("core.transpose", "core.reshape"):
+        if op.kind in VIEWS:
             possible, order = view_order(op)
             return (order if possible else None), f"{op.kind.split('.')[1]} as a free view"
         if op.result in preferred:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from core_compiler.ir import Op, TensorType
+from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ir.types import is_empty
 from core_compiler.ops.base import definition
 from core_compiler.ops.evaluation import constant_array, evaluate
 from core_compiler.passes.base import CONTROL_FLOW, Pass, has_only_empty_results
+from core_compiler.passes.layouts import VIEWS, Order, order_over
 
-#: Ops that become views of their operand's memory: copying a large constant would have no benefit.
-_FREE_VIEWS = frozenset({"core.transpose", "core.reshape"})
+#: Copying a larger constant has no benefit where a view of its memory serves.
 _SMALL = 4096
 
 
@@ -26,7 +26,7 @@ class FoldConstants(Pass):
     Empty results are constants, whatever they are computed from.  ``growth`` bounds the ratio of a
     result's size to its operands' (broadcasting a scalar to a large shape costs nothing as an op
     and megabytes as a constant); a result of at most ``small`` bytes may be larger than them.
-    Transposes and reshapes of large constants stay too: they become views of the same memory.
+    Views of large constants (transposes, and reshapes that need no copy) stay too.
     Random ops are never folded.
     """
 
@@ -70,7 +70,7 @@ class FoldConstants(Pass):
         if has_only_empty_results(op):
             return None
         after = sum(v.type.bytes for v in op.results)
-        if op.kind in _FREE_VIEWS and after > _SMALL:
+        if after > _SMALL and known.is_view(op):
             text = "{0} becomes a view of its operand's memory; a copy of {1} bytes gains nothing"
             return refuse("worth a constant", text, op, after)
         before = sum(known.source_bytes(v) for v in op.operands)
@@ -136,6 +136,17 @@ class _Known:
             arrays = [self.array(v) for v in op.operands]
             self.arrays.update(zip(op.results, evaluate(op, arrays, self.weights), strict=True))
         return self.arrays[value]
+
+    def is_view(self, op: Op) -> bool:
+        """Return whether ``op`` is a view of its operand's memory: no copy, once layouts are."""
+        return op.kind in VIEWS and order_over(op, self._order(op.operands[0]))[0]
+
+    def _order(self, value: Value) -> Order:
+        """Return the order of the memory that ``value`` is if no view is copied."""
+        op = self.producers[value]
+        if op.kind not in VIEWS:
+            return value.type.order
+        return order_over(op, self._order(op.operands[0]))[1]
 
     def source_bytes(self, value) -> int:
         """Return the bytes of the constants that a value is computed from."""

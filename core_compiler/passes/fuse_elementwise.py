@@ -9,7 +9,8 @@ from typing_extensions import override
 from core_compiler.ir import Op
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
-from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
+from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family, flattened
+from core_compiler.passes.layouts import VIEWS, is_free_view
 
 
 def kind_refusal(producer: Op, consumer: Op) -> Refusal | None:
@@ -23,7 +24,20 @@ def kind_refusal(producer: Op, consumer: Op) -> Refusal | None:
                 unit,
                 FAMILY_WORDS[kind],
             )
-    return None
+    return _turning_refusal(producer, consumer)
+
+
+def _turning_refusal(producer: Op, consumer: Op) -> Refusal | None:
+    """Return a refusal if elements would be moved one at a time that move as blocks on their own.
+
+    A change of order turns tiles in registers, and padding copies whole rows; both at once neither.
+    """
+    moved = [op for op in flattened(producer) if op.kind in VIEWS and not is_free_view(op)]
+    if not moved or not any(op.kind == "core.pad" for op in flattened(consumer)):
+        return None
+    return refuse(
+        "rows in order", "{0} pads rows of which {1} changes the order", consumer, producer
+    )
 
 
 FUSION = Fusion("elementwise ops share one loop nest", kind_refusal)

@@ -12,6 +12,9 @@ from core_compiler.ops import typed
 
 Order = tuple[int, ...] | None
 
+#: Ops that are views of their operand's memory where its order allows it.
+VIEWS = ("core.transpose", "core.reshape")
+
 
 def normal(order: Order, shape) -> Order:
     """Return the canonical form of an order: None if row-major (ignoring axes of size 1)."""
@@ -86,19 +89,22 @@ def reshaped(shape, order: Order, new_shape) -> tuple[bool, Order]:
 
 def view_order(op: Op) -> tuple[bool, Order]:
     """Return whether a transpose or reshape can be a view of its operand, and its order."""
-    (source,) = op.operands
-    kind: TensorType = source.type
+    return order_over(op, op.operands[0].type.order)
+
+
+def order_over(op: Op, order: Order) -> tuple[bool, Order]:
+    """Return what :func:`view_order` does if the operand of ``op`` has the order ``order``."""
     transpose = typed.Transpose.match(op)
     if transpose is not None:
-        return True, normal(transposed(kind.order, transpose.permutation), op.result.type.shape)
+        return True, normal(transposed(order, transpose.permutation), op.result.type.shape)
     if op.kind == "core.reshape":
-        return reshaped(kind.shape, kind.order, op.result.type.shape)
+        return reshaped(op.operands[0].type.shape, order, op.result.type.shape)
     return False, None
 
 
 def is_free_view(op: Op) -> bool:
     """Return whether ``op`` moves no data: a transpose or reshape whose result is a view."""
-    if op.kind not in ("core.transpose", "core.reshape"):
+    if op.kind not in VIEWS:
         return False
     possible, order = view_order(op)
     return possible and normal(op.result.type.order, op.result.type.shape) == order

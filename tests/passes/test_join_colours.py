@@ -1,4 +1,4 @@
-"""Weight gradients of pictures: their colours as pixels, bit for bit the same."""
+"""Convolutions of pictures and their weight gradients: colours as pixels, the same bits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from core_compiler.driver import compilation
 from core_compiler.ops import evaluate_block
+from core_compiler.passes import join_colours
 from core_compiler.passes.join_colours import JoinColours
 from tests.passes import specs
 from tests.passes.programs import program
@@ -25,40 +26,49 @@ OTHER = {
 }
 
 
-def _module(name: str, dtype: str = "f32", outputs: int = 5):
+def _module(name: str, dtype: str = "f32", outputs: int = 5, op: str = "gradient"):
     picture, kernel, strides, low, high, dilations = (WINDOWS | OTHER)[name]
     sizes = [
         (n + a + z - d * (k - 1) - 1) // s + 1
         for n, a, z, d, k, s in zip(picture[2:], low, high, dilations, kernel, strides, strict=True)
     ]
-    shapes = picture, (picture[0], outputs, *sizes)
+    window = {"strides": strides, "low": low, "high": high, "dilations": dilations, "groups": 1}
+    given = (picture[0], outputs, *sizes) if op == "gradient" else (outputs, picture[1], *kernel)
 
-    def build(b, x, dy):
-        return b.conv_weight_gradient(
-            x, dy, kernel=kernel, strides=strides, low=low, high=high, dilations=dilations, groups=1
-        )
+    def build(b, x, other):
+        if op == "gradient":
+            return b.conv_weight_gradient(x, other, kernel=kernel, **window)
+        return b.conv(x, other, **window)
 
-    module = program(build, *(f"{'x'.join(map(str, s))}x{dtype}" for s in shapes))
+    module = program(build, *(f"{'x'.join(map(str, s))}x{dtype}" for s in (picture, given)))
     random = np.random.default_rng(1)
     kind = module.main.arguments[0].type.dtype.numpy
-    return module, [(3 * random.normal(size=s)).astype(kind) for s in shapes]
+    return module, [(3 * random.normal(size=s)).astype(kind) for s in (picture, given)]
 
 
+@pytest.fixture(autouse=True)
+def every_size(monkeypatch):
+    """The windows of these pictures read few elements."""
+    monkeypatch.setattr(join_colours, "READ", 1)
+
+
+@pytest.mark.parametrize("op", ["gradient", "conv"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("name", WINDOWS)
-def test_the_same_products_are_summed_in_the_same_order(name, dtype):
-    module, arrays = _module(name, dtype)
+def test_the_same_products_are_summed_in_the_same_order(name, dtype, op):
+    module, arrays = _module(name, dtype, op=op)
     after, rewrites = specs.apply(JoinColours(), module)
     assert len(rewrites) == 1
-    (made,) = (op for op in after.main.body.ops if op.kind == "core.conv_weight_gradient")
+    (made,) = (o for o in after.main.body.ops if o.kind.startswith("core.conv"))
     assert made.operands[0].type.shape[1] == 1
     before, joined = (evaluate_block(m.main.body, arrays)[0] for m in (module, after))
     assert joined.tobytes() == before.tobytes()
 
 
+@pytest.mark.parametrize("op", ["gradient", "conv"])
 @pytest.mark.parametrize("name", ["7x7, stride 2", "sound"])
-def test_programs_have_the_bits_of_the_op(name):
-    module, arrays = _module(name, outputs=33)
+def test_programs_have_the_bits_of_the_op(name, op):
+    module, arrays = _module(name, outputs=33, op=op)
     expected = evaluate_block(module.main.body, arrays)[0].tobytes()
     for threads in (1, 2):
         compiled = compilation.start(module, options=compilation.Options(threads=threads))
@@ -67,3 +77,13 @@ def test_programs_have_the_bits_of_the_op(name):
 
 def test_short_rows_and_many_channels_stay():
     assert [len(specs.apply(JoinColours(), _module(n)[0])[1]) for n in OTHER] == [0, 0]
+    assert not specs.apply(JoinColours(), _module("eight channels", op="conv")[0])[1]
+
+
+def test_rows_of_nine_are_copied_at_once():
+    assert len(specs.apply(JoinColours(), _module("short rows", op="conv")[0])[1]) == 1
+
+
+def test_small_pictures_stay(monkeypatch):
+    monkeypatch.undo()
+    assert not specs.apply(JoinColours(), _module("7x7, stride 2", op="conv")[0])[1]

@@ -286,6 +286,8 @@ def copy_by_vectors(
     first = f"{terms[1]}_rows"
     for length in (run, 32):
         s = s.apply(specialise, first, last, length, f"_{length}")
+    if run == 1 and is_legal(vectorise, s.function, f"{terms[-2]}_rows_1", tiles.width):
+        s = s.apply(vectorise, f"{terms[-2]}_rows_1", tiles.width)  # the taps of a row are adjacent
     if run > FEW and run & (run - 1) == 0:  # a whole vector of fewer lanes
         s = s.apply(vectorise, f"{last}_{run}", run)
     return s.apply(vectorise, f"{last}_32", min(width, 32)).apply(vectorise, last, width)

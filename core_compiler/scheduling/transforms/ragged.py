@@ -134,8 +134,8 @@ def specialise(
 ) -> Function:
     """Version a nest: one copy for the case that ``inner`` runs exactly ``size`` times.
 
-    That copy has the trip count as a constant (its loops have their name and ``suffix``); the other
-    copy is unchanged.
+    That copy has the trip count as a constant (its loops have their name and ``suffix``; of one
+    iteration it has the body only); the other copy is unchanged.
     """
     defs, op, target = producers(function), find_loop(function, loop), find_loop(function, inner)
     need(target in list(op.walk()), f"{inner} is not inside {loop}")
@@ -144,20 +144,34 @@ def specialise(
     own = {v for o in op.walk() for r in o.regions for v in r.arguments}
     need(not depends_on([upper], own, defs), f"the extent of {inner} varies inside {loop}")
     lower = target.operands[0]
+    span = (upper, lower)
     need(not depends_on([lower], own, defs), f"the start of {inner} varies inside {loop}")
     inside = {v for o in op.walk() if o is not op for v in o.results}
     stop = {v for v in defs if v not in inside}
+    counts = [
+        o for o in dict.fromkeys(defs.values()) if o.kind == "kernel.sub" and o.operands == span
+    ]
 
     def full(copier: Copier) -> tuple:
-        saved = dict(copier.hooks)
+        saved = dict(copier.hooks), dict(copier.env)
 
         def renamed(copier: Copier, o: Op) -> None:
+            if o is target and size == 1 and not For.of(o).init:
+                copier.env[For.of(o).index] = copier[lower]
+                copier.block(o.regions[0])
+                return
             bound = copier.kb.add(copier[lower], size) if o is target else None
             copier.loop(o, name=f"{For.of(o).name}{suffix}", upper=bound)
 
+        def counted(copier: Copier, o: Op) -> None:
+            copier.env[o.result] = copier.kb.index(size)
+
+        for count in counts:
+            counted(copier, count)
         copier.hooks |= {o: renamed for o in op.walk() if o.kind == "kernel.for"}
+        copier.hooks |= dict.fromkeys(counts, counted)
         renamed(copier, op)
-        copier.hooks = saved
+        copier.hooks, copier.env = saved
         return ()
 
     def rest(copier: Copier) -> tuple:
