@@ -16,7 +16,7 @@ from core_compiler.passes.fuse_epilogues import FuseEpilogues
 from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.generate_code import GenerateCode
 from core_compiler.passes.inline_broadcasts import InlineBroadcasts
-from core_compiler.passes.join_colours import JoinColours
+from core_compiler.passes.join_taps import JoinTaps
 from core_compiler.passes.lower_composites import LowerComposites
 from core_compiler.passes.lower_control_flow import LowerControlFlow
 from core_compiler.passes.outline_kernels import OutlineKernels
@@ -41,7 +41,7 @@ def implementation(in_vectors: bool = False) -> Sequence[Pass]:
         ShareRepeatedOperands(),
         SplitStridedConvolutions(),
         SeparateZeroPoints(),
-        *((SplitArgReductions(), JoinColours()) if in_vectors else ()),
+        *((SplitArgReductions(), JoinTaps()) if in_vectors else ()),
         FoldConstants(),
         SimplifyShapes(),
         EliminateCommonSubexpressions(),

@@ -116,8 +116,9 @@ AVX2 = Tiles(rows=6, width=8, partial=(4, 2, 1))
 
 #: The colours of a picture, and the most elements that are copied one by one.
 COLOURS, FEW = 3, 4
-#: How far copies of pixels and of rows fetch ahead: further than memory takes to answer.
-PIXELS_AHEAD, ROWS_AHEAD = 8, 2
+#: How far copies fetch ahead, further than memory takes to answer: copies of pixels, of rows, and
+#: of the columns of consecutive terms.
+PIXELS_AHEAD, ROWS_AHEAD, TERMS_AHEAD = 8, 2, 16
 #: The register tile's nests: fill with zeros, sum a chunk, add to the total.
 PHASES = ("_init", "", "_add")
 
@@ -177,9 +178,9 @@ def schedule(
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     staged = not packed or (not words and widens_for_many_rows(kernel, product, tiles, launches))
+    streamed = staged and (packed or not contiguous_terms(s.function, product))
     if staged:
         panel = ("jp", terms, "jj")
-        streamed = not contiguous_terms(s.function, product) or packed
         order = (*terms, "jp", "jj") if streamed else ()  # whole rows of b, one by one
         shape = (None, tiles.row_length, tiles.columns)
         s = s.apply(stage, "b", "c", panel, "cols", shape, order=order)
@@ -205,9 +206,10 @@ def schedule(
         make_sequential(register_tiles(s, tiles)),
         term if copy_adjacent or short_runs else "ii_rows",
     )
-    ahead = PIXELS_AHEAD if len(terms) > 1 else ROWS_AHEAD
-    for core in [n for n in s.cores if n.startswith(("pack_", "panels_"))]:
-        s = s.refine(core, prefetch_ahead, ahead)
+    ahead = PIXELS_AHEAD if len(terms) > 1 else TERMS_AHEAD if copy_adjacent else ROWS_AHEAD
+    for name, rows in (("pack_", ahead), ("panels_", TERMS_AHEAD if streamed else ROWS_AHEAD)):
+        for core in [n for n in s.cores if n.startswith(name)]:
+            s = s.refine(core, prefetch_ahead, rows)
     plan = pack_plan(kernel, product, tiles.columns, packed)
     return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, **plan))
 

@@ -1,4 +1,4 @@
-"""Convolutions of pictures and their weight gradients: colours as pixels, the same bits."""
+"""Convolutions and their weight gradients: channels as pixels, the same bits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 from core_compiler.driver import compilation
 from core_compiler.ops import evaluate_block
-from core_compiler.passes import join_colours
-from core_compiler.passes.join_colours import JoinColours
+from core_compiler.passes import join_taps
+from core_compiler.passes.join_taps import JoinTaps
 from tests.passes import specs
 from tests.passes.programs import program
 
@@ -21,8 +21,10 @@ WINDOWS = {
     "sound": ((2, 2, 40), (11,), (3,), (5,), (4,), (1,)),
 }
 OTHER = {
+    "many channels": ((2, 40, 20, 18), (3, 3), (2, 1), (1, 1), (1, 0), (1, 1)),
+    "many channels of few pixels": ((1, 40, 5, 5), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     "short rows": ((1, 3, 6, 6), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
-    "eight channels": ((1, 8, 9, 9), (7, 7), (1, 1), (0, 0), (0, 0), (1, 1)),
+    "single taps": ((1, 8, 9, 9), (7, 1), (1, 1), (0, 0), (0, 0), (1, 1)),
 }
 
 
@@ -49,15 +51,17 @@ def _module(name: str, dtype: str = "f32", outputs: int = 5, op: str = "gradient
 @pytest.fixture(autouse=True)
 def every_size(monkeypatch):
     """The windows of these pictures read few elements."""
-    monkeypatch.setattr(join_colours, "READ", 1)
+    monkeypatch.setattr(join_taps, "READ", 1)
 
 
-@pytest.mark.parametrize("op", ["gradient", "conv"])
+CASES = [(n, o) for n in WINDOWS for o in ("gradient", "conv")] + [("many channels", "gradient")]
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize(("name", "op"), CASES)
 def test_the_same_products_are_summed_in_the_same_order(name, dtype, op):
     module, arrays = _module(name, dtype, op=op)
-    after, rewrites = specs.apply(JoinColours(), module)
+    after, rewrites = specs.apply(JoinTaps(), module)
     assert len(rewrites) == 1
     (made,) = (o for o in after.main.body.ops if o.kind.startswith("core.conv"))
     assert made.operands[0].type.shape[1] == 1
@@ -65,8 +69,9 @@ def test_the_same_products_are_summed_in_the_same_order(name, dtype, op):
     assert joined.tobytes() == before.tobytes()
 
 
-@pytest.mark.parametrize("op", ["gradient", "conv"])
-@pytest.mark.parametrize("name", ["7x7, stride 2", "sound"])
+@pytest.mark.parametrize(
+    ("name", "op"), [c for c in CASES if c[0] in ("7x7, stride 2", "sound", "many channels")]
+)
 def test_programs_have_the_bits_of_the_op(name, op):
     module, arrays = _module(name, outputs=33, op=op)
     expected = evaluate_block(module.main.body, arrays)[0].tobytes()
@@ -75,15 +80,19 @@ def test_programs_have_the_bits_of_the_op(name, op):
         assert compiled.finish()(*arrays)[0].tobytes() == expected
 
 
-def test_short_rows_and_many_channels_stay():
-    assert [len(specs.apply(JoinColours(), _module(n)[0])[1]) for n in OTHER] == [0, 0]
-    assert not specs.apply(JoinColours(), _module("eight channels", op="conv")[0])[1]
+STAY = [(n, "gradient") for n in OTHER if n != "many channels"]
+STAY += [("single taps", "conv"), ("many channels", "conv")]
+
+
+@pytest.mark.parametrize(("name", "op"), STAY)
+def test_others_stay(name, op):
+    assert not specs.apply(JoinTaps(), _module(name, op=op)[0])[1]
 
 
 def test_rows_of_nine_are_copied_at_once():
-    assert len(specs.apply(JoinColours(), _module("short rows", op="conv")[0])[1]) == 1
+    assert len(specs.apply(JoinTaps(), _module("short rows", op="conv")[0])[1]) == 1
 
 
 def test_small_pictures_stay(monkeypatch):
     monkeypatch.undo()
-    assert not specs.apply(JoinColours(), _module("7x7, stride 2", op="conv")[0])[1]
+    assert not specs.apply(JoinTaps(), _module("7x7, stride 2", op="conv")[0])[1]

@@ -1,4 +1,4 @@
-"""Join colours: convolutions of images with few channels read whole rows of taps at once."""
+"""Join taps: convolutions and their weight gradients read whole rows of taps at once."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.typed import Conv, ConvWeightGradient
 from core_compiler.passes.replacement import ReplaceOps
 
-#: The most channels that are joined: of more, the channels of a tap fill vectors of their own.
+#: The most channels of a picture: of more, the channels of one tap fill vectors.
 CHANNELS = 4
 #: The fewest adjacent elements of a row of taps, which are copied at once or, as rows of a weight
 #: gradient's product, fill vectors.
 COPIED, ROW = 6, 16
 #: The fewest elements that the windows of a convolution read: fewer cost less than a launch more.
 READ = 1 << 16
+#: The largest weight gradient of many channels beside its images dy: it is turned at the end.
+TURNED = 2
 
 
 @dataclass(frozen=True)
-class JoinColours(ReplaceOps):
+class JoinTaps(ReplaceOps):
     """Regard the channels of a pixel as more pixels: the taps of a row are adjacent then.
 
-    Of a picture with channels last, the taps of a row of the window are one run of elements for
-    each pixel of the result. In a padded copy with one channel and rows of ``width * channels``
-    elements, the same products are summed in the same order; taps outside of the picture multiply
-    0, in both forms: exact.
+    Of an image with channels last, the taps of a row of the window are one run of elements for each
+    pixel of the result. In a padded copy with one channel and rows of ``width * channels``
+    elements, the same products are summed in the same order; taps outside of the image multiply 0,
+    in both forms: exact. A convolution of a few colours copies such runs instead of single
+    elements; a weight gradient reads dy once for a row of taps and not for each.
     """
 
     half = "implementation"
@@ -42,10 +45,12 @@ class JoinColours(ReplaceOps):
             read = op.result.type.elements // max(outputs, 1) * prod(window)
             if read < READ:
                 return refuse("many elements to read", "{0} reads {1} of its picture", op, read)
-            return _refused(op, convolution, window[-1], COPIED)
+            return _few_channels(op, convolution) or _refused(op, convolution, window[-1], COPIED)
         gradient = ConvWeightGradient.match(op)
         if gradient is not None:
-            return _refused(op, gradient, gradient.kernel[-1], ROW)
+            turned = TURNED * gradient.dy.type.elements < op.result.type.elements
+            few = _few_channels(op, gradient) if turned or gradient.kernel[-1] == 1 else None
+            return few or _refused(op, gradient, gradient.kernel[-1], ROW)
         return refuse("a convolution or a weight gradient", "{0} is neither", op)
 
     @override
@@ -55,13 +60,18 @@ class JoinColours(ReplaceOps):
 
     @override
     def rule(self, op):
-        return "the colours of a pixel as pixels"
+        return "the channels of a pixel as pixels"
+
+
+def _few_channels(op: Op, found: Conv | ConvWeightGradient) -> Refusal | None:
+    channels = found.x.type.shape[1]
+    return refuse("few channels", "{0} has {1}", op, channels) if channels > CHANNELS else None
 
 
 def _refused(op: Op, found: Conv | ConvWeightGradient, row: int, fewest: int) -> Refusal | None:
     channels = found.x.type.shape[1]
-    if not 1 < channels <= CHANNELS or found.groups != 1:
-        return refuse("few channels", "{0} has {1} in {2} groups", op, channels, found.groups)
+    if channels == 1 or found.groups != 1:
+        return refuse("channels", "{0} has {1} in {2} groups", op, channels, found.groups)
     if found.dilations[-1] != 1 or row * channels < fewest:
         return refuse("long rows of adjacent taps", "{0} has rows of {1}", op, row)
     if min(found.low + found.high) < 0:
