@@ -55,7 +55,7 @@ def prefetch_ahead(function: Function, rows: int) -> Function:
     processors fetch ahead, and too few of them overlap. The row need not exist.
     """
     memory, defs = buffer_arguments(function), producers(function)
-    moving = {For.of(op).index for op in loops(function)}
+    moving = {v for op in loops(function) for v in op.regions[0].arguments}
 
     def load(copier: Copier, op: Op) -> None:
         copier.copy(op)
