@@ -11,13 +11,19 @@ from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.target import LAUNCH
+from core_compiler.kernel_ir.abi import parallel_nest
+from core_compiler.kernel_ir.views import For
 from core_compiler.lowering.lower import lower_group
 from core_compiler.lowering.lowered import Lowered
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import CONTROL_FLOW, Pass, has_only_empty_results
 from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
 from core_compiler.passes.layouts import is_free_view
+from core_compiler.scheduling.schedules.product import extent
 from core_compiler.support.errors import InternalError
+
+#: The most elements of a short row.
+FEW = 4
 
 
 def is_exchange(op: Op) -> bool:
@@ -111,13 +117,14 @@ class _Library:
             function = _marked(lowered, group, constant_operands)
             if target:
                 function = function.with_(attributes={**function.attributes, "target": target})
-            self.by_group[key] = lowered, self.intern(function, group)
+            self.by_group[key] = lowered, self.intern(lowered, function, group)
         return self.by_group[key]
 
-    def intern(self, function: Function, group: Op) -> str:
+    def intern(self, lowered: Lowered, function: Function, group: Op) -> str:
         """Return the name of an equal kernel, or a new one."""
         key = structure_key(Module({"kernel": function.with_(name="kernel")}))
         key += repr([function.attributes.get(n) for n in ("constants", "target")])
+        key += repr(_has_short_rows(lowered))
         known = self.by_structure.get(key)
         if known is not None:
             return known
@@ -132,6 +139,16 @@ class _Library:
         if self.functions[name].level != "kernel":
             raise InternalError(f"{name} is not at the kernel level")
         return name
+
+
+def _has_short_rows(lowered: Lowered) -> bool:
+    """Return whether rows of an elementwise kernel are much shorter than vectors (colours).
+
+    They run otherwise than long rows, so that one schedule does not serve both.
+    """
+    function = lowered.function
+    nest = parallel_nest(function) if function.attributes.get("family") == "elementwise" else ()
+    return bool(nest) and extent(function, (For.of(nest[-1]).name,), lowered.sizes) <= FEW
 
 
 def _marked(lowered: Lowered, group: Op, constant_operands: tuple[int, ...]) -> Function:
