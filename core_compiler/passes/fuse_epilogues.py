@@ -32,7 +32,7 @@ def kind_refusal(producer: Op, consumer: Op) -> Refusal | None:
 def _turning_refusal(producer: Op, consumer: Op) -> Refusal | None:
     """Return a refusal if adjacent taps of a weight gradient would be computed in another order."""
     products = [found for op in flattened(producer) if (found := ConvWeightGradient.match(op))]
-    turned = [op for op in flattened(consumer) if op.kind == "core.transpose"]
+    turned = any(map(_turns, flattened(consumer)))
     if not turned or not any(found.x.type.shape[1] == 1 for found in products):
         return None
     return refuse(
@@ -41,6 +41,15 @@ def _turning_refusal(producer: Op, consumer: Op) -> Refusal | None:
         consumer,
         producer,
     )
+
+
+def _turns(op: Op) -> bool:
+    """Return whether an elementwise op reads an operand in another order than its result's."""
+    if op.kind == "core.transpose":
+        return True
+    shape = op.results[0].type.shape
+    same = [v.type for v in op.operands if v.type.shape == shape]
+    return any(kind.order != op.results[0].type.order for kind in same)
 
 
 FUSION = Fusion("epilogue on the output tile", kind_refusal)
