@@ -117,8 +117,8 @@ AVX2 = Tiles(rows=6, width=8, partial=(4, 2, 1))
 #: The colours of a picture, and the most elements that are copied one by one.
 COLOURS, FEW = 3, 4
 #: How far copies fetch ahead, further than memory takes to answer: copies of pixels, of rows, and
-#: of the columns of consecutive terms.
-PIXELS_AHEAD, ROWS_AHEAD, TERMS_AHEAD = 8, 2, 16
+#: of the columns of consecutive terms; and, in elements, of tiles that are turned.
+PIXELS_AHEAD, ROWS_AHEAD, TERMS_AHEAD, TURNED_AHEAD = 8, 2, 16, 64
 #: The register tile's nests: fill with zeros, sum a chunk, add to the total.
 PHASES = ("_init", "", "_add")
 
@@ -207,9 +207,10 @@ def schedule(
         term if copy_adjacent or short_runs else "ii_rows",
     )
     ahead = PIXELS_AHEAD if len(terms) > 1 else TERMS_AHEAD if copy_adjacent else ROWS_AHEAD
-    for name, rows in (("pack_", ahead), ("panels_", TERMS_AHEAD if streamed else ROWS_AHEAD)):
+    panels = (TERMS_AHEAD,) if streamed else (TURNED_AHEAD, True)
+    for name, how in (("pack_", (ahead,)), ("panels_", panels)):
         for core in [n for n in s.cores if n.startswith(name)]:
-            s = s.refine(core, prefetch_ahead, rows)
+            s = s.refine(core, prefetch_ahead, *how)
     plan = pack_plan(kernel, product, tiles.columns, packed)
     return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, **plan))
 

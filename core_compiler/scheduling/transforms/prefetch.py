@@ -47,12 +47,14 @@ def prefetch_behind(function: Function, loop: str) -> Function:
     return rebuild(function, {first: hook})
 
 
-def prefetch_ahead(function: Function, rows: int) -> Function:
-    """Prefetch, with each vector that a copy loads, the one ``rows`` rows ahead.
+def prefetch_ahead(function: Function, distance: int, along: bool = False) -> Function:
+    """Prefetch, with each vector that a copy loads, the one ``distance`` rows ahead.
 
-    Rows are along the last axis but that of the lanes on which the loops move. A copy of short runs
-    (the channels of a pixel, tap by tap) waits for memory otherwise: its runs are no stream that
-    processors fetch ahead, and too few of them overlap. The row need not exist.
+    Rows are along the last axis but that of the lanes on which the loops move; with ``along`` it is
+    the one ``distance`` elements ahead in the same row, as copies that turn tiles read next. Copies
+    of short runs (the channels of a pixel, tap by tap; pieces of many rows) wait for memory
+    otherwise: their runs are no stream that processors fetch ahead, and too few of them overlap.
+    What is prefetched need not exist.
     """
     memory, defs = buffer_arguments(function), producers(function)
     moving = {v for op in loops(function) for v in op.regions[0].arguments}
@@ -64,7 +66,8 @@ def prefetch_ahead(function: Function, rows: int) -> Function:
         across = [i for i, v in enumerate(indices) if i != lanes and depends_on([v], moving, defs)]
         if buffer_.type.strides[lanes] == 1 and across:
             ahead = [copier[v] for v in indices]
-            ahead[across[-1]] = copier.kb.add(ahead[across[-1]], rows)
+            axis = lanes if along else across[-1]
+            ahead[axis] = copier.kb.add(ahead[axis], distance)
             copier.kb.prefetch(copier[buffer_], *ahead)
 
     reads = [o for o in function.body.walk() if o.kind == "kernel.load"]
