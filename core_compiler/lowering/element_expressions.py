@@ -27,6 +27,10 @@ from core_compiler.ops.base import definition, view
 LANE_CHUNK = 4096
 #: Terms of a chunk of a product, of a ``sequence`` reduction and of a gradient's contributions.
 CHUNK = 256
+#: Channels of a block of a convolution, and the blocks of a chunk if the window is one pixel.
+BLOCK, BLOCKS = 32, 8
+#: As many bytes are added in the time and space of one float, and integers in any order.
+BYTES = 4
 #: The first axis number of reduction loops: after all loops over outputs.
 _REDUCED = 1000
 
@@ -322,7 +326,7 @@ class Inliner:
         )
         wide = accumulator(a.type.dtype)
         terms = [self.widened(self.inline(v, i), wide, op) for v, i in ((a, ia), (b, ib))]
-        node = self.nest("contraction", "fma", (axis,), terms, wide, op)
+        node = self.nest("contraction", "fma", (axis,), terms, wide, op, **_chunks(terms, 1))
         return self.widened(node, op.result.type.dtype, op)
 
     def widened(self, node: Node, to: DType, op) -> Node:
@@ -355,7 +359,7 @@ class Inliner:
             (source, weight),
             wide,
             op,
-            blocks=max(1, 8 // max(1, prod(taps))),
+            **_chunks((source, weight), prod(taps)),
         )
         return self.widened(node, op.result.type.dtype, op)
 
@@ -403,7 +407,7 @@ class Inliner:
             wide,
             op,
             hits,
-            blocks=max(1, 8 // max(1, count)),
+            **_chunks((source, weight), count),
         )
         return self.widened(node, op.result.type.dtype, op)
 
@@ -421,7 +425,7 @@ class Inliner:
         source = self.widened(self.inline(x, (n, channel, *image)), wide, op)
         source = self._padded(source, inside, op)
         given = self.widened(self.inline(dy, (n, index[0], *positions)), wide, op)
-        node = self.nest("contraction", "fma", (axis,), (source, given), wide, op)
+        node = self.nest("contraction", "fma", (axis,), (source, given), wide, op, chunk=CHUNK)
         return self.widened(node, op.result.type.dtype, op)
 
     def _image(
@@ -551,6 +555,19 @@ _METHODS = {
     hooks.Window: Inliner._window,
     hooks.WindowGradient: Inliner._window_gradient,
 }
+
+
+def _chunks(factors: Sequence[Node], taps: int) -> dict[str, int]:
+    """Return the order of a product's terms: those of a ``chunk``, or ``blocks`` of ``block`` each.
+
+    It is the contract's, but for sums of bytes, signed ones times unsigned ones: they wrap, and
+    have the same bits in any order.
+    """
+    loads = [n.dtype.name for factor in factors for n in factor.walk() if n.kind == "load"]
+    if sorted(loads) != ["i8", "ui8"]:
+        return {"chunk": CHUNK, "block": BLOCK, "blocks": max(1, BLOCKS // max(1, taps))}
+    chunk, block = CHUNK * BYTES, 2 * BLOCK
+    return {"chunk": chunk, "block": block, "blocks": -(-chunk // (block * max(1, taps)))}
 
 
 def _assemble_index(rank: int, *parts) -> tuple[AffineExpr, ...]:

@@ -139,12 +139,12 @@ class ReductionNests(EmitterInterface):
         return self._chunks_along(node, axis)
 
     def _chunks_along(self, node: Node, axis) -> Value:
-        """Sum along one axis in chunks of 256."""
+        """Sum along one axis in chunks."""
         kb, nest = self.kb, node.nest
-        zero, size = kb.number(0, nest.dtype), self.extent(axis)
+        zero, size, step = kb.number(0, nest.dtype), self.extent(axis), nest.facts["chunk"]
         self.sum_loops = [self.unique("chunk"), self.unique("k")]
-        with kb.loop(self.sum_loops[0], 0, size, CHUNK, init=[zero]) as (chunk, total):
-            end = kb.min(kb.add(chunk, CHUNK), size)
+        with kb.loop(self.sum_loops[0], 0, size, step, init=[zero]) as (chunk, total):
+            end = kb.min(kb.add(chunk, step), size)
             with (
                 kb.loop(self.sum_loops[1], chunk, end, init=[zero]) as (k, acc),
                 self.bind({axis: k}),
@@ -155,24 +155,25 @@ class ReductionNests(EmitterInterface):
         return kb.results[0]
 
     def _convolution(self, node: Node) -> Value:
-        """Emit channel blocks of 32, then taps row-major, then the channel in its block.
+        """Emit channel blocks, then taps row-major, then the channel in its block.
 
         A chunk is ``blocks`` channel blocks.
         """
         kb, nest = self.kb, node.nest
         channel, taps = nest.axes[0], nest.axes[1:]
-        one = all(tap.size == 1 for tap in taps) and nest.facts["blocks"] == 8
+        width, count = nest.facts["block"], nest.facts["blocks"]
+        one = all(tap.size == 1 for tap in taps) and width * count == nest.facts["chunk"]
         if one and not nest.conditions:
-            # With one tap, 8 blocks of 32 channels in order are a product's chunk of 256.
+            # With one tap, a chunk's blocks of channels in order are a product's chunk.
             with self.bind({tap: kb.index(0) for tap in taps}):
                 return self._chunks_along(node, channel)
         zero, size = kb.number(0, nest.dtype), self.extent(channel)
-        step = self.number(32 * nest.facts["blocks"], "chunk")
+        step = self.number(width * count, "chunk")
         self.sum_loops = [self.unique("chunk"), self.unique("block")]
         with kb.loop(self.sum_loops[0], 0, size, step, init=[zero]) as (chunk, total):
             end = kb.min(kb.add(chunk, step), size)
-            with kb.loop(self.sum_loops[1], chunk, end, 32, init=[zero]) as (block, acc):
-                stop = kb.min(kb.add(block, 32), size)
+            with kb.loop(self.sum_loops[1], chunk, end, width, init=[zero]) as (block, acc):
+                stop = kb.min(kb.add(block, width), size)
                 kb.carry(self._taps(node, taps, block, stop, acc))
             kb.carry(add_chunk(kb, chunk, total, kb.results[0]))
         return kb.results[0]

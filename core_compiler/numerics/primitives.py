@@ -162,6 +162,8 @@ def _conversion(source: str, target: str):
         target_ir = _like(a.type, _ir_type(target))
         if source in FLOATS and target in FLOATS:
             return builder.fpext(a, target_ir) if target == "f64" else builder.fptrunc(a, target_ir)
+        if source in FLOATS and isinstance(a.type, ir.VectorType):
+            return _saturated(builder, a, target, target_ir)
         if source in FLOATS:
             kind = "fptoui" if target[0] == "u" else "fptosi"
             name = f"llvm.{kind}.sat.{_suffix(a.type, target)}.{_suffix(a.type, source)}"
@@ -176,6 +178,20 @@ def _conversion(source: str, target: str):
         return (builder.zext if source[0] == "u" else builder.sext)(a, target_ir)
 
     return emit
+
+
+def _saturated(builder, a, target: str, target_ir):
+    """Return lanes of floats as integers; LLVM converts with saturation one lane at a time."""
+    signed = target[0] != "u"
+    low, high = (-1 << _BITS[target] - 1 if signed else 0), 1 << _BITS[target] - signed
+    lowest, above = _constant(a.type, float(low)), _constant(a.type, float(high))
+    too_low = builder.fcmp_ordered("<", a, lowest)
+    too_high = builder.fcmp_ordered(">=", a, above)
+    inside = builder.and_(builder.fcmp_ordered(">=", a, lowest), builder.not_(too_high))
+    convert = builder.fptosi if signed else builder.fptoui
+    made = convert(builder.select(inside, a, _constant(a.type, 0.0)), target_ir)
+    made = builder.select(too_high, _constant(target_ir, high - 1), made)
+    return builder.select(too_low, _constant(target_ir, low), made)
 
 
 _FLOAT_OPS = {

@@ -63,6 +63,10 @@ from core_compiler.scheduling.transforms.edit import buffer_argument, find_loop,
 from core_compiler.scheduling.transforms.vectorise import strides
 
 
+#: Words of a chunk of bytes along one axis.
+WORDS = 256
+
+
 @dataclass(frozen=True)
 class Tiles:
     """The compile-time parameters of a product on a CPU, which do not affect the bits.
@@ -94,7 +98,7 @@ class Tiles:
 
     def of_words(self, words: int) -> Tiles:
         """Return these tiles with packed rows of bytes that hold a chunk of ``words`` words."""
-        return replace(self, row_length=64 * (-(-max(words, 64) // 16) | 1))
+        return replace(self, row_length=64 * (-(-max(words, WORDS) // 16) | 1))
 
     def holding(self, terms: int) -> Tiles:
         """Return these tiles with packed rows that hold a chunk of ``terms`` terms."""
@@ -116,6 +120,8 @@ AVX2 = Tiles(rows=6, width=8, partial=(4, 2, 1))
 
 #: The colours of a picture, and the most elements that are copied one by one.
 COLOURS, FEW = 3, 4
+#: Channels of a block; of bytes twice as many.
+BLOCK = 32
 #: How far copies fetch ahead, further than memory takes to answer: copies of pixels, of rows, and
 #: of the columns of consecutive terms; and, in elements, of tiles that are turned.
 PIXELS_AHEAD, ROWS_AHEAD, TERMS_AHEAD, TURNED_AHEAD = 8, 2, 16, 64
@@ -287,13 +293,14 @@ def copy_by_vectors(
     if len(terms) == 1:
         return s.apply(vectorise, last, width, rest=True)
     first = f"{terms[1]}_rows"
-    for length in (run, 32):
+    block = BLOCK * min(lanes, 2)
+    for length in (run, block):
         s = s.apply(specialise, first, last, length, f"_{length}")
     if run == 1 and is_legal(vectorise, s.function, f"{terms[-2]}_rows_1", tiles.width):
         s = s.apply(vectorise, f"{terms[-2]}_rows_1", tiles.width)  # the taps of a row are adjacent
     if run > FEW and run & (run - 1) == 0:  # a whole vector of fewer lanes
         s = s.apply(vectorise, f"{last}_{run}", run)
-    return s.apply(vectorise, f"{last}_32", min(width, 32)).apply(vectorise, last, width)
+    return s.apply(vectorise, f"{last}_{block}", min(width, block)).apply(vectorise, last, width)
 
 
 def count_rows(s: Scheduled, copied: str) -> Scheduled:
