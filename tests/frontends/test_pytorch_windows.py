@@ -26,6 +26,7 @@ CASES = {
     "edges": (IMAGES, lambda x: pad(x, (2, 3, 1, 0), mode="replicate")),
     "edges, cropped": (IMAGES, lambda x: pad(x, (-2, 3, 1, -1), mode="replicate")),
     "reflections": (IMAGES, lambda x: pad(x, (2, 3, 1, 0), mode="reflect")),
+    "reflections, cropped": (IMAGES, lambda x: pad(x, (-2, 3, 1, -1), mode="reflect")),
     "a torus": (IMAGES, lambda x: pad(x, (2, 3, 1, 0), mode="circular")),
     "rolled along two axes": (ROWS, lambda x: x.roll((1, -5), (0, 1))),
     "turned": (ROWS, lambda x: x.flip(0, 1) + x.flip(1)),

@@ -327,20 +327,36 @@ def im2col(b, x, kernel_size, dilation, padding, stride):
 
 @aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
 def replication_pad(b, x, padding):
-    last = x.type.rank - 1
-    for i in range(0, len(padding), 2):  # the last axis first
-        axis, (low, high) = last - i // 2, padding[i : i + 2]
-        size = x.type.shape[axis]
-        parts = [(0, low), (size - 1, high)]
-        before, after = (_repeated(b, x, axis, *part) if part[1] > 0 else None for part in parts)
-        x = b.cut(x, axis, max(0, -low), size - max(0, -high))
-        joined = [part for part in (before, x, after) if part is not None]
-        x = b.concat(*joined, axis=axis) if len(joined) > 1 else x
+    def repeated(x, axis: int, place: int, count: int) -> Value:
+        shape = (*x.type.shape[:axis], count, *x.type.shape[axis + 1 :])
+        one = b.cut(x, axis, place, place + 1)
+        return b.broadcast(one, shape=shape, dims=tuple(range(len(shape))))
+
+    def ends(x, axis: int, low: int, high: int):
+        return repeated(x, axis, 0, low), repeated(x, axis, x.type.shape[axis] - 1, high)
+
+    return _padded_by(b, x, padding, ends)
+
+
+@aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
+def reflection_pad(b, x, padding):
+    def ends(x, axis: int, low: int, high: int):
+        last = x.type.shape[axis] - 1
+        parts = (1, 1 + low), (last - high, last)
+        return [b.reverse(b.cut(x, axis, *part), axes=(axis,)) for part in parts]
+
+    return _padded_by(b, x, padding, ends)
+
+
+def _padded_by(b, x, padding, ends) -> Value:
+    """Pad axis by axis, the last one first; ``ends(x, axis, low, high)`` are what is joined.
+
+    A negative padding cuts.
+    """
+    for i in range(0, len(padding), 2):
+        axis, (low, high) = x.type.rank - 1 - i // 2, padding[i : i + 2]
+        before, after = ends(x, axis, max(0, low), max(0, high))
+        x = b.cut(x, axis, max(0, -low), x.type.shape[axis] - max(0, -high))
+        parts = [p for p in (before, x, after) if p is x or p.type.shape[axis]]
+        x = b.concat(*parts, axis=axis) if len(parts) > 1 else x
     return x
-
-
-def _repeated(b, x, axis: int, place: int, count: int) -> Value:
-    """Return the elements at one place of an axis, ``count`` times."""
-    shape = (*x.type.shape[:axis], count, *x.type.shape[axis + 1 :])
-    one = b.cut(x, axis, place, place + 1)
-    return b.broadcast(one, shape=shape, dims=tuple(range(len(shape))))
