@@ -19,6 +19,8 @@ from core_compiler.ops import typed
 from core_compiler.ops.affine import AffineExpr, Atom, Axis, Clamped, Data, Quotient
 
 U64 = dtype("ui64")
+#: The largest stride of a window that is a number in its kernel.
+STRIDE = 4
 
 
 class Emitter(ReductionNests):
@@ -321,7 +323,10 @@ class Emitter(ReductionNests):
                 raw = kb.min(raw, kb.cast(high, U64))
             return kb.min(kb.max(kb.cast(raw, INDEX), low), high)
         name = "floordiv" if isinstance(atom, Quotient) else "mod"
-        return kb.op(name, self.index(atom.of), self.number(atom.by, "divisor"))
+        # A window's stride is no size: its divisions, of each tap, are shifts and products.
+        literal = self.family == "window" and atom.by <= STRIDE
+        by = kb.index(atom.by) if literal else self.number(atom.by, "divisor")
+        return kb.op(name, self.index(atom.of), by)
 
     def buffer(self, value: Value, address: AffineExpr, argument=None) -> tuple[Value, list[Value]]:
         """Return the buffer argument that reads ``value`` along ``address``, and its indices.

@@ -7,6 +7,7 @@ blocks of 32 for convolutions, windows row-major. Schedules may not change any o
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from core_compiler.ir import DType, Value
@@ -209,9 +210,9 @@ class ReductionNests(EmitterInterface):
             start = identity(kb, kind, nest.dtype)
             return self._positions(node, nest.axes, [start], self._combine_term)[0]
         if not nest.facts["chunked"]:
-            return self._positions(node, nest.axes, [zero], self._add_contribution)[0]
-        none = kb.number(0, "i64")
-        acc, total, seen = self._positions(node, nest.axes, [zero, zero, none], self._add_in_chunks)
+            return self._positions(node, nest.axes, [zero], self._where_hit(self._add_contribution))[0]
+        none, body = kb.number(0, "i64"), self._where_hit(self._add_in_chunks)
+        acc, total, seen = self._positions(node, nest.axes, [zero, zero, none], body)
         return kb.select(kb.le(seen, kb.number(CHUNK, "i64")), acc, kb.add(total, acc))
 
     def _positions(self, node: Node, taps, carried: list[Value], body) -> list[Value]:
@@ -223,6 +224,22 @@ class ReductionNests(EmitterInterface):
             with self.bind({taps[0]: tap}):
                 kb.carry(*self._positions(node, taps[1:], inner, body))
         return list(kb.results)
+
+    def _where_hit(self, body):
+        """Return ``body`` behind a branch, if all lanes meet the same windows: most are missed."""
+
+        def branch(node: Node, carried: list[Value]):
+            conditions, lanes = node.nest.conditions, self.plan.rows[-1:]
+            if not conditions or any(a in e.axes for e, _, _ in conditions for a in lanes):
+                return body(node, carried)
+
+            def hit():
+                with self.bind({}):
+                    return body(replace(node, nest=replace(node.nest, conditions=())), carried)
+
+            return list(self.kb.choose(self.condition(conditions), hit, lambda: carried))
+
+        return branch
 
     def _select_carried(self, node: Node, hit: Value | None, new: list[Value], old: list[Value]):
         """Return the new carried values if the position counts, else the old ones."""
