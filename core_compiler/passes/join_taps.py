@@ -21,7 +21,7 @@ COPIED, ROW = 6, 16
 #: The fewest elements that the windows of a convolution read: fewer cost less than a launch more.
 READ = 1 << 16
 #: The largest weight gradient of many channels beside its images dy: it is turned at the end.
-TURNED = 2
+TURNED = 16
 
 
 @dataclass(frozen=True)
