@@ -4,8 +4,9 @@
 
 Each case of ``op_cases.py`` whose ``family / name dtype`` contains one of the patterns is compiled
 and executed beside torch. The table is worst first: the peer's median over ours (above 1 means
-that ours is faster), and the share of the case's limit, the larger of its flops over the measured
-peak of fused multiply-adds and its compulsory bytes over the measured bandwidth. ``--before`` names
+that ours is faster), and the share of the case's limit, the larger of its flops over the peak of
+fused multiply-adds and its compulsory bytes over the bandwidth, both measured at the beginning and
+at the end of the run. Where the share is below 60 %, `op_reasons.py` says why. ``--before`` names
 what got slower than in an earlier file (by more than both spreads), and then exits with 1.
 """
 
@@ -15,6 +16,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -23,6 +25,7 @@ import numpy as np
 import torch
 from models import machine
 from op_cases import Case, cases
+from op_reasons import reason
 
 #: Bits of the sums of each dtype, for the peak of the limit.
 _SUM_BITS = {"f64": 64, "i64": 64}
@@ -30,6 +33,8 @@ _SUM_BITS = {"f64": 64, "i64": 64}
 _PRODUCTS_AT_ONCE = {"i8": 4, "u8": 4}
 #: Cases are slower only beyond this factor: shared machines are noisy.
 _NOISE = 1.15
+#: A smaller share of the limit has a written reason.
+_FAR = 0.6
 
 
 def main() -> int:
@@ -44,12 +49,22 @@ def main() -> int:
     parser.add_argument("--before", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    rows = []
+    from core_compiler.hardware.limits import best
+    from core_compiler.runtime.limits import measure
+
+    rows, roofs = [], measure(arguments.threads)
     for case in cases():
         if any(p in label(case) for p in arguments.patterns):
             rows.append(row := measured(case, arguments))
             print(line(row), flush=True)
-    made = {"machine": machine(arguments.threads), "summary": summary(rows), "ops": rows}
+    roofs = best(roofs, measure(arguments.threads))
+    for row in rows:
+        add_share(row, roofs)
+    made = {
+        "machine": machine(arguments.threads) | {"limits": asdict(roofs)},
+        "summary": summary(rows),
+        "ops": rows,
+    }
     if arguments.output:
         arguments.output.write_text(json.dumps(made, indent=1) + "\n")
     print("\nworst first:")
@@ -92,33 +107,38 @@ def measured(case: Case, arguments) -> dict[str, Any]:
         budget=TimeBudget(arguments.seconds),
     )
     theirs = found.peers["torch"]
-    limit = limit_us(case, made, arguments.threads)
     row |= {
         "ours_us": found.ours.median_us,
         "ours_least_us": min(found.ours.samples_us),
         "torch_us": theirs.median_us,
         "torch_least_us": min(theirs.samples_us),
         "ratio": theirs.median_us / found.ours.median_us,
-        "limit_us": limit,
-        "share": limit / min(found.ours.samples_us),
+        **work(case, made),
         "launches": len(made.facts["program"][0].launches),
     }
     return row
 
 
-def limit_us(case: Case, made, threads: int) -> float:
-    """Microseconds below which no execution can be: of the flops, and of the compulsory bytes."""
-    from core_compiler.runtime.limits import limits
-
-    roofs = limits(threads)
+def work(case: Case, made) -> dict[str, float]:
+    """The flops of a case, as many instructions' worth, and its compulsory bytes."""
     first = made.stages[0]
     flops = float(first.figures["flops"])
     module = first.module
     values = [*module.main.arguments, *module.main.outputs]
     values += [op.result for op in module.main.body.ops if op.kind == "core.constant"]
     moved = sum(v.type.bytes for v in values)
-    flops /= _PRODUCTS_AT_ONCE.get(case.dtype, 1)
-    return 1e6 * roofs.least_seconds(flops, moved, _SUM_BITS.get(case.dtype, 32))
+    return {"flops": flops / _PRODUCTS_AT_ONCE.get(case.dtype, 1), "bytes": moved}
+
+
+def add_share(row: dict[str, Any], roofs) -> None:
+    """Add the time below which no execution can be, our share of it, and why it is small."""
+    if "error" in row:
+        return
+    bits = _SUM_BITS.get(row["dtype"], 32)
+    row["limit_us"] = 1e6 * roofs.least_seconds(row.pop("flops"), row.pop("bytes"), bits)
+    row["share"] = row["limit_us"] / row["ours_least_us"]
+    if row["share"] < _FAR:
+        row["reason"] = reason(row["family"], row["case"], row["dtype"], row["ours_least_us"])
 
 
 def farthest(theirs, ours) -> float:
@@ -139,8 +159,8 @@ def line(row: dict) -> str:
         return f"{name} {row['error']}"
     return (
         f"{name} ours {row['ours_us']:10.1f} us  torch {row['torch_us']:10.1f} us  "
-        f"ratio {row['ratio']:6.2f}  share {100 * row['share']:5.1f} %  "
-        f"error {row['relative_error']:.1e}"
+        f"ratio {row['ratio']:6.2f}  error {row['relative_error']:.1e}"
+        + (f"  share {100 * row['share']:5.1f} %" if "share" in row else "")
     )
 
 
@@ -159,7 +179,10 @@ def summary(rows: list[dict]) -> dict[str, Any]:
         "failed": [f"{r['case']} {r['dtype']}" for r in rows if "error" in r],
         "ratios": means,
         "below_0.9": sum(r["ratio"] < 0.9 for r in good),
-        "below_60_percent_of_limit": sum(r["share"] < 0.6 for r in good),
+        "below_60_percent_of_limit": sum(r["share"] < _FAR for r in good),
+        "without_a_reason": [
+            f"{r['case']} {r['dtype']}" for r in good if r["share"] < _FAR and not r["reason"]
+        ],
     }
 
 

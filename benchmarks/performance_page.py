@@ -131,7 +131,27 @@ def ops(records: Records) -> str:
     )
     if failed:
         parts.append(f"Not measured (the record says why): {'; '.join(failed)}.\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, far_from_limits(good)])
+
+
+def far_from_limits(rows: Sequence[Row]) -> str:
+    """The cases below 60 % of their limit, by the reason that is written for them."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda r: r["share"]):
+        if row.get("reason"):
+            groups.setdefault(row["reason"], []).append(row)
+    if not groups:
+        return ""
+    cells = []
+    for why, group in sorted(groups.items(), key=lambda item: -len(item[1])):
+        dtypes: dict[str, list[str]] = {}
+        for row in group:
+            dtypes.setdefault(row["case"], []).append(row["dtype"])
+        names = "; ".join(f"{case} ({', '.join(kinds)})" for case, kinds in dtypes.items())
+        shares = [100 * row["share"] for row in group]
+        cells.append((why, f"{min(shares):.0f} to {max(shares):.0f} %", names))
+    text = f"{sum(map(len, groups.values()))} of {len(rows)} cases are below 60 % of their limit:\n"
+    return "\n".join([text, table(("reason", "shares", "cases"), cells)])
 
 
 def _summary(rows: Sequence[Row]) -> tuple[str, ...]:
