@@ -32,24 +32,32 @@ REASONS: tuple[tuple[str, str], ...] = (
     ("products / matrix times vector*", _DECODE.replace("keys and values", "matrix")),
     (
         "products / linear 1x4096x4096*",
-        "one panel of weights is one stream for each thread; memory "
-        "answers at two thirds of the rate of many streams",
+        (
+            "one panel of weights is one stream for each thread; memory "
+            "answers at two thirds of the rate of many streams"
+        ),
     ),
     (
         "products / linear 16x2048x5632*",
-        "two register tiles use each panel of weights: its reading "
-        "and its arithmetic take equally long and overlap in part only",
+        (
+            "two register tiles use each panel of weights: its reading "
+            "and its arithmetic take equally long and overlap in part only"
+        ),
     ),
     ("attention / *1 of 1024*", _DECODE),
     (
         "attention / *",
-        "scores, their exponentials and the sum over values are three kernels; the "
-        "exponentials are polynomials, and small tiles end in partial vectors",
+        (
+            "scores, their exponentials and the sum over values are three kernels; the "
+            "exponentials are polynomials, and small tiles end in partial vectors"
+        ),
     ),
     (
         "convolutions / depthwise*",
-        "each element of the image is loaded for each tap and used once; "
-        "loads, two in a cycle, bound it, and the limit counts one load of each",
+        (
+            "each element of the image is loaded for each tap and used once; "
+            "loads, two in a cycle, bound it, and the limit counts one load of each"
+        ),
     ),
     (
         "convolutions / grouped*",
@@ -58,15 +66,19 @@ REASONS: tuple[tuple[str, str], ...] = (
     ("convolutions / transposed*", "four convolutions, whose results are interleaved in a copy"),
     (
         "convolutions / 7x7*",
-        "147 terms of 3 channels: the image is copied with its padding first, "
-        "and a row of the sum is copied in 14 pieces",
+        (
+            "147 terms of 3 channels: the image is copied with its padding first, "
+            "and a row of the sum is copied in 14 pieces"
+        ),
     ),
     ("convolutions / 1-d*", "31 taps of one channel: see depthwise"),
     ("convolutions / 3-d*", "16 channels a tap: half of a vector of the copied rows"),
     (
         "convolutions / *",
-        "results are turned to torch's order (channels first) while they are "
-        "stored, an element at a time",
+        (
+            "results are turned to torch's order (channels first) while they are "
+            "stored, an element at a time"
+        ),
     ),
     ("elementwise / pow*", _FUNCTION),
     ("elementwise / sin*", _FUNCTION),
@@ -81,8 +93,10 @@ REASONS: tuple[tuple[str, str], ...] = (
     ("elementwise / * f16", _NARROW),
     (
         "elementwise / *",
-        "operands of 1 to 4 MB come from the third cache, as another framework ran "
-        "before; the limit is the second cache's rate",
+        (
+            "operands of 1 to 4 MB come from the third cache, as another framework ran "
+            "before; the limit is the second cache's rate"
+        ),
     ),
     ("normalisations / *softmax*", f"{_ROWS}; {_FUNCTION}"),
     ("normalisations / cross entropy*", f"{_ROWS}; {_FUNCTION}"),
@@ -91,13 +105,17 @@ REASONS: tuple[tuple[str, str], ...] = (
     ("reductions / variance*", "two readings of a row: the mean, then the squared differences"),
     (
         "reductions / *max*",
-        "a value and its position for each lane: four operations an element, "
-        "where the limit counts one",
+        (
+            "a value and its position for each lane: four operations an element, "
+            "where the limit counts one"
+        ),
     ),
     (
         "reductions / arg*",
-        "a value and its position for each lane: four operations an element, "
-        "where the limit counts one",
+        (
+            "a value and its position for each lane: four operations an element, "
+            "where the limit counts one"
+        ),
     ),
     (
         "reductions / *",
@@ -105,26 +123,34 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "windows / max pool*",
-        "each window of the result reads its elements again, nine times for one "
-        "that the limit counts, with a selection for each",
+        (
+            "each window of the result reads its elements again, nine times for one "
+            "that the limit counts, with a selection for each"
+        ),
     ),
     (
         "windows / average pool*",
-        "each window of the result reads its elements again, nine times for "
-        "one that the limit counts",
+        (
+            "each window of the result reads its elements again, nine times for "
+            "one that the limit counts"
+        ),
     ),
     ("windows / adaptive*", "windows of unequal places are gathered element by element"),
     ("windows / grid sample*", "four elements for each result are gathered at computed places"),
     ("windows / global*", "rows of 49 elements: a vector and a half, then a tree of 32 lanes"),
     (
         "windows / *upsampling*",
-        "four (nearest: one; bicubic: sixteen) elements for each result at "
-        "computed places, with weights of their own",
+        (
+            "four (nearest: one; bicubic: sixteen) elements for each result at "
+            "computed places, with weights of their own"
+        ),
     ),
     (
         "sorting and scans / *sort*",
-        "a stable radix sort passes over keys and positions four to "
-        "eight times; the limit counts one reading",
+        (
+            "a stable radix sort passes over keys and positions four to "
+            "eight times; the limit counts one reading"
+        ),
     ),
     (
         "sorting and scans / top*",
@@ -133,13 +159,17 @@ REASONS: tuple[tuple[str, str], ...] = (
     ("sorting and scans / bins*", "counts are added one by one: each element's place is computed"),
     (
         "sorting and scans / cumul*",
-        "a chain of additions along the axis in the contract's order; "
-        "rows run side by side, turned in registers",
+        (
+            "a chain of additions along the axis in the contract's order; "
+            "rows run side by side, turned in registers"
+        ),
     ),
     (
         "sorting and scans / distances*",
-        "differences, squares and a sum in the contract's order for "
-        "each pair, not a product of matrices",
+        (
+            "differences, squares and a sum in the contract's order for "
+            "each pair, not a product of matrices"
+        ),
     ),
     (
         "data movement / scatter*",
@@ -150,8 +180,10 @@ REASONS: tuple[tuple[str, str], ...] = (
     ("data movement / unfold*", "each element is written nine times; runs are shorter than lines"),
     (
         "data movement / *",
-        "runs of a few lines with places of their own: index arithmetic for each "
-        "run, where the limit counts bytes",
+        (
+            "runs of a few lines with places of their own: index arithmetic for each "
+            "run, where the limit counts bytes"
+        ),
     ),
     ("recurrent / *", "64 steps after one another, each a product of 8 rows and five functions"),
 )

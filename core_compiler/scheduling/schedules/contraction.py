@@ -62,7 +62,6 @@ from core_compiler.scheduling.transforms import (
 from core_compiler.scheduling.transforms.edit import buffer_argument, find_loop, producers
 from core_compiler.scheduling.transforms.vectorise import strides
 
-
 #: Words of a chunk of bytes along one axis.
 WORDS = 256
 
