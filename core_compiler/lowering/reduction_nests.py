@@ -210,9 +210,8 @@ class ReductionNests(EmitterInterface):
             start = identity(kb, kind, nest.dtype)
             return self._positions(node, nest.axes, [start], self._combine_term)[0]
         if not nest.facts["chunked"]:
-            return self._positions(
-                node, nest.axes, [zero], self._where_hit(self._add_contribution)
-            )[0]
+            body = self._where_hit(self._add_contribution)
+            return self._positions(node, nest.axes, [zero], body)[0]
         none, body = kb.number(0, "i64"), self._where_hit(self._add_in_chunks)
         acc, total, seen = self._positions(node, nest.axes, [zero, zero, none], body)
         return kb.select(kb.le(seen, kb.number(CHUNK, "i64")), acc, kb.add(total, acc))

@@ -52,7 +52,7 @@ def _like(t: ir.Type, element: ir.Type) -> ir.Type:
     return ir.VectorType(element, t.count) if isinstance(t, ir.VectorType) else element
 
 
-def _constant(t: ir.Type, number: int) -> ir.Constant:
+def _constant(t: ir.Type, number: float) -> ir.Constant:
     """Return ``number`` in every lane of ``t``."""
     return ir.Constant(t, [number] * t.count if isinstance(t, ir.VectorType) else number)
 

@@ -147,7 +147,7 @@ def _has_short_rows(lowered: Lowered) -> bool:
     They run otherwise than long rows, so that one schedule does not serve both.
     """
     function = lowered.function
-    nest = parallel_nest(function) if function.attributes.get("family") == "elementwise" else ()
+    nest = parallel_nest(function) if function.attributes.get("family") == "elementwise" else []
     return bool(nest) and extent(function, (For.of(nest[-1]).name,), lowered.sizes) <= FEW
 
 

@@ -41,7 +41,7 @@ def dense_tensor(given: Any) -> np.ndarray | None:
 
     It asks little: a call of a small program takes 5 us.
     """
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     if type(given) is not getattr(torch, "Tensor", None) or given.requires_grad:
         return None
     if not given.is_cpu or given.layout is not torch.strided or not given.is_contiguous():
