@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from core_compiler.driver import compilation
 from core_compiler.numerics.reference import convolution as reference
+from core_compiler.ops import evaluate_block
 from core_compiler.scheduling.schedules import contraction, convolution
 from core_compiler.scheduling.schedules.contraction import AVX2, AVX512
 from core_compiler.scheduling.schedules.product import longest_chunk
 from tests.kernels.products import NHWC, TINY, Case, byte_convolution, columns, linear, weights
 from tests.kernels.products import convolution as conv
+from tests.passes.programs import program
 from tests.slow import slow_but
 
 SMALL = {
@@ -156,3 +159,18 @@ def test_long_chunks_get_longer_rows():
     assert tiles.row_length >= 32 * 49 and tiles.row_length % 32 == 16
     scheduled = convolution.schedule(case.kernel, tiles)
     assert case.compiled(scheduled) == case.meaning()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("columns", [64, 37])
+def test_a_row_of_few_columns_reads_them_where_they_are(columns, dtype):
+    """The values of heads in a decoding step: each is used once, so that no panel is copied."""
+    module = program(lambda b, p, v: b.matmul(p, v), f"3x1x300x{dtype}", f"3x300x{columns}x{dtype}")
+    random = np.random.default_rng(0)
+    kind = module.main.arguments[0].type.dtype.numpy
+    arrays = [random.normal(size=v.type.shape).astype(kind) for v in module.main.arguments]
+    compiled = compilation.start(module)
+    (made,) = compiled.finish()(*arrays)
+    assert made.tobytes() == evaluate_block(module.main.body, arrays)[0].tobytes()
+    (schedule,) = compiled.facts["schedules"].values()
+    assert not any(step.name.startswith("stage") for step in schedule.steps)

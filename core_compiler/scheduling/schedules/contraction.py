@@ -22,6 +22,7 @@ from core_compiler.scheduling.schedules.product import (
     ProductPlan,
     accumulator,
     canonical,
+    contiguous_terms,
     extent,
     extents,
     longest_chunk,
@@ -183,14 +184,15 @@ def schedule(
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     staged = not packed or (not words and widens_for_many_rows(kernel, product, tiles, launches))
-    streamed = staged and (packed or not contiguous_terms(s.function, product))
+    turned = not packed and contiguous_terms(buffer_argument(s.function, "b"), product)
+    streamed = staged and not turned
     if staged:
         panel = ("jp", terms, "jj")
         order = (*terms, "jp", "jj") if streamed else ()  # whole rows of b, one by one
         shape = (None, tiles.row_length, tiles.columns)
         s = s.apply(stage, "b", "c", panel, "cols", shape, order=order)
         columns = ("jj_cols", tiles.width, tiles.columns)
-        if not (packed or words) and len(terms) == 1 and contiguous_terms(s.function, product):
+        if turned and not words and len(terms) == 1:
             s = s.apply(transpose_copy, f"{terms[0]}_cols", *columns)
         elif not words or is_legal(vectorise, s.function, *columns):  # else a word at a time
             s = s.apply(vectorise, *columns)
@@ -309,11 +311,6 @@ def count_rows(s: Scheduled, copied: str) -> Scheduled:
     (pack,) = (name for name, core in s.cores.items() if has_loop(core, copied))
     s = s.refine(pack, mark, copied, "sequential")
     return s.refine(pack, carry_division, copied)
-
-
-def contiguous_terms(function: Function, product: Product) -> bool:
-    """Return whether the terms of ``b``, and not its columns, are adjacent in memory."""
-    return buffer_argument(function, "b").type.strides[product.axis] != 1
 
 
 def tile(s: Scheduled, tiles: Tiles, single_row: bool) -> Scheduled:

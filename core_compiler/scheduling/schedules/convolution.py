@@ -18,6 +18,8 @@ from core_compiler.scheduling.schedules.contraction import AVX512, Tiles
 from core_compiler.scheduling.schedules.product import (
     Product,
     ProductPlan,
+    contiguous_terms,
+    extents,
     make_sequential,
     pack_plan,
     read_product,
@@ -35,6 +37,9 @@ from core_compiler.scheduling.transforms import (
 )
 from core_compiler.scheduling.transforms.edit import buffer_argument
 
+#: The most columns of a short row.
+SHORT = 128
+
 
 def schedule(
     kernel: Function,
@@ -47,11 +52,25 @@ def schedule(
     ``packed``: the weights are a constant.
     """
     product = read_product(kernel)
-    if product.columns:
+    if product.columns and not (not packed and is_short_row(kernel, product, launches)):
         return contraction.schedule(kernel, tiles, packed, launches)
+    if product.columns:
+        return elementwise.schedule(kernel, tiles.width, launches=launches)
     if not lanes_are_adjacent(kernel, product):
         return elementwise.schedule(kernel, tiles.width, launches=launches)
     return depthwise(kernel, product, tiles, packed)
+
+
+def is_short_row(kernel: Function, product: Product, launches: Sequence[Sequence[int]]) -> bool:
+    """Return whether the launches multiply one row with few columns, which are adjacent.
+
+    Each element of ``b`` is then used once, so that it is read where it is: the values of a head in
+    a decoding step.
+    """
+    if len(product.terms) != 1 or contiguous_terms(buffer_argument(kernel, product.b), product):
+        return False
+    sizes = [extents(kernel, product, each) for each in launches]
+    return all(rows == 1 and columns <= SHORT for _, rows, columns, _ in sizes) and bool(sizes)
 
 
 def lanes_are_adjacent(kernel: Function, product: Product) -> bool:

@@ -119,6 +119,11 @@ class ProductPlan(LaunchPlan):
         return panels * panel
 
 
+def contiguous_terms(b: Value, product: Product) -> bool:
+    """Return whether the terms of ``b``, and not its columns, are adjacent in memory."""
+    return b.type.strides[product.axis] != 1
+
+
 def extents(kernel: Function, product: Product, sizes: Sequence[int]) -> tuple[int, int, int, int]:
     """Return batch, rows, columns and terms of the whole product at these sizes."""
     taps = product.terms[1:-1] if len(product.terms) > 1 else ()
