@@ -229,3 +229,12 @@ def test_what_is_no_product_is_refused():
         read_product(Case(op).kernel)
     with pytest.raises(Refused, match="has no product"):
         contraction.schedule(Case(linear(5, 1, 9)).kernel)
+
+
+@pytest.mark.parametrize(
+    ("rows", "height"), [((16,), 8), ((14,), 14), ((64, 128), 14), ((1,), 14), ((), 14), ((15,), 8)]
+)
+def test_tiles_fit_the_rows(rows, height):
+    """Sixteen rows are two tiles of eight, not one of fourteen and a thin one."""
+    assert AVX512.fitting(rows).rows == height
+    assert TINY.fitting(rows).rows == TINY.rows

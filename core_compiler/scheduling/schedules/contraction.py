@@ -63,6 +63,8 @@ from core_compiler.scheduling.transforms import (
 from core_compiler.scheduling.transforms.edit import buffer_argument, find_loop, producers
 from core_compiler.scheduling.transforms.vectorise import strides
 
+#: The least rows of a tile that is not slowed down by the latency of its additions.
+LATENCY = 4
 #: Words of a chunk of bytes along one axis.
 WORDS = 256
 
@@ -105,6 +107,18 @@ class Tiles:
         if terms <= self.row_length:
             return self
         return replace(self, row_length=16 * (-(-terms // 16) | 1))
+
+    def fitting(self, rows: Sequence[int]) -> Tiles:
+        """Return these tiles with the height that computes products of ``rows`` rows soonest."""
+        heights = [r for r in self.variants if r > LATENCY] or [self.rows]
+        best = min(heights, key=lambda h: sum(replace(self, rows=h)._cycles(m) for m in rows))
+        return replace(self, rows=best)
+
+    def _cycles(self, rows: int) -> int:
+        """Return the cycles for a term of a panel: of whole tiles and of the last, partial one."""
+        whole, rest = divmod(rows, self.rows)
+        last = min((r for r in self.variants if r >= rest), default=self.rows)
+        return whole * (self.rows + 1) + (max(last, LATENCY) + 1 if rest else 0)
 
     @property
     def variants(self) -> tuple[int, ...]:

@@ -9,7 +9,12 @@ from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import buffer_arguments
 from core_compiler.scheduling.schedules import convolution, elementwise, rows, scans
 from core_compiler.scheduling.schedules.contraction import AVX2, AVX512, Tiles
-from core_compiler.scheduling.schedules.product import accumulator, longest_chunk, read_product
+from core_compiler.scheduling.schedules.product import (
+    accumulator,
+    extents,
+    longest_chunk,
+    read_product,
+)
 from core_compiler.scheduling.schedules.simd import vectors_at_once
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import Refused
@@ -84,6 +89,7 @@ def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
         position = [v.name for v in buffer_arguments(kernel)].index(product.b)
         packed = position in kernel.attributes.get("constants", ())
         tiles = tiles.of(accumulator(kernel, product))
+        tiles = tiles.fitting([extents(kernel, product, sizes)[1] for sizes in launches])
         terms = max((longest_chunk(kernel, sizes, product) for sizes in launches), default=0)
         return convolution.schedule(kernel, tiles.holding(terms), packed, launches)
     except Refused:
