@@ -10,6 +10,7 @@ reason.
 from core_compiler.scheduling.transforms.bytes import four_terms
 from core_compiler.scheduling.transforms.collapse import collapse
 from core_compiler.scheduling.transforms.division import carry_division
+from core_compiler.scheduling.transforms.double_buffer import double_buffer
 from core_compiler.scheduling.transforms.edit import Refused, find_loop, has_loop, requires
 from core_compiler.scheduling.transforms.interior import interior, is_chosen_by, ranges
 from core_compiler.scheduling.transforms.layout import permute_dimensions, split_dimension
@@ -41,6 +42,7 @@ __all__ = [
     "collapse",
     "cover",
     "dispatch",
+    "double_buffer",
     "find_loop",
     "fission",
     "four_terms",

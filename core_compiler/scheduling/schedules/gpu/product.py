@@ -21,6 +21,7 @@ from core_compiler.scheduling.schedules.simd import is_legal
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     cover,
+    double_buffer,
     fission,
     hoist,
     interchange,
@@ -118,8 +119,13 @@ def choose(
     return min(tilings, key=cost)
 
 
-def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
+def schedule(
+    kernel: Function, product: Product, tiles: Tiles, asynchronous: bool = True
+) -> Scheduled:
     """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``.
+
+    The copy of the next slab overlaps the arithmetic on the present one; ``asynchronous``: the GPU
+    can copy to shared memory by itself (compute capability 8.0 and newer).
 
     Raise ``Refused`` if it has no columns.
     """
@@ -145,6 +151,7 @@ def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
             s = s.apply(vectorise, f"v{phase}", LANES)
         s = s.each(mark, (f"r{phase}", f"h{phase}", f"v{phase}"), "unrolled")
         s = s.each(mark, (f"ti{phase}", f"tj{phase}"), "thread")
+    s = s.apply(double_buffer, ("c", *sum_loops(product.terms)), ("b_slab", "a_slab"), asynchronous)
     outer = (*product.batch, *product.columns[:-1], "ib", "jb")
     return s.each(mark, outer, "block").apply(lift)
 
@@ -154,11 +161,16 @@ def hoist_sums(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
     nest = ("ii", "jj")
     s = s.apply(fission, nest, "c", "total", space="register").apply(hoist, "c", nest, "select")
     s = s.apply(split, terms[-1], tiles.depth, "slab", "kk")
-    sum_loops = (*terms[:-1], "slab")
-    s = s.apply(fission, nest, sum_loops[0], "acc", space="register", suffix="_add")
-    for number, loop in enumerate(sum_loops):
+    inside = sum_loops(terms)
+    s = s.apply(fission, nest, inside[0], "acc", space="register", suffix="_add")
+    for number, loop in enumerate(inside):
         s = s.apply(hoist, loop, nest, "there" if number else "store")
     return s
+
+
+def sum_loops(terms: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the loops of a chunk around the work on a slab, outermost first."""
+    return (*terms[:-1], "slab")
 
 
 def slab(s: Scheduled, operand: str, along: str, extent: int, tiles: Tiles) -> Scheduled:
