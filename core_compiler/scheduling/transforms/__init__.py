@@ -12,6 +12,7 @@ from core_compiler.scheduling.transforms.collapse import collapse
 from core_compiler.scheduling.transforms.division import carry_division
 from core_compiler.scheduling.transforms.double_buffer import double_buffer
 from core_compiler.scheduling.transforms.edit import Refused, find_loop, has_loop, requires
+from core_compiler.scheduling.transforms.hold import hold_quotients
 from core_compiler.scheduling.transforms.interior import interior, is_chosen_by, ranges
 from core_compiler.scheduling.transforms.layout import permute_dimensions, split_dimension
 from core_compiler.scheduling.transforms.loops import (
@@ -48,6 +49,7 @@ __all__ = [
     "four_terms",
     "has_loop",
     "hoist",
+    "hold_quotients",
     "interchange",
     "interior",
     "is_chosen_by",

@@ -157,6 +157,7 @@ class _Fill:
         name = For.of(nest).name
         stores = [o for o in inside if o.kind == "kernel.store"]
         loads = [o for o in inside if o.kind == "kernel.load"]
+        loads = [o for o in loads if access(o)[0].type.space != "register"]  # held indices
         need(len(stores) == len(loads) == 1, f"{name} does more than fill a buffer")
         need(all(o.kind != "kernel.if" for o in inside), f"{name} has branches")
         return _Fill(loops, loads[0], stores[0], is_copy(stores[0], defs))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import For
 from core_compiler.scheduling.schedules.product import Product, canonical, extents, reorder
 from core_compiler.scheduling.schedules.simd import is_legal
 from core_compiler.scheduling.schedules.steps import Scheduled
@@ -24,6 +25,7 @@ from core_compiler.scheduling.transforms import (
     double_buffer,
     fission,
     hoist,
+    hold_quotients,
     interchange,
     lift,
     mark,
@@ -151,6 +153,10 @@ def schedule(
             s = s.apply(vectorise, f"v{phase}", LANES)
         s = s.each(mark, (f"r{phase}", f"h{phase}", f"v{phase}"), "unrolled")
         s = s.each(mark, (f"ti{phase}", f"tj{phase}"), "thread")
+    for copied in ("b_slab", "a_slab"):
+        nest = first_loop(s.function, copied)
+        if is_legal(hold_quotients, s.function, nest, "c"):
+            s = s.apply(hold_quotients, nest, "c")
     s = s.apply(double_buffer, ("c", *sum_loops(product.terms)), ("b_slab", "a_slab"), asynchronous)
     outer = (*product.batch, *product.columns[:-1], "ib", "jb")
     return s.each(mark, outer, "block").apply(lift)
@@ -192,6 +198,12 @@ def slab(s: Scheduled, operand: str, along: str, extent: int, tiles: Tiles) -> S
         s = s.apply(interchange, part, own)
     s = s.each(mark, (own, f"kk_{name}"), "thread")
     return s.apply(mark, part, "unrolled")
+
+
+def first_loop(function: Function, memory: str) -> str:
+    """Return the outermost loop of the nest that fills a slab."""
+    names = (For.of(op).name for op in function.body.walk() if op.kind == "kernel.for")
+    return next(name for name in names if name.endswith(f"_{memory}"))
 
 
 def thread_tiles(s: Scheduled, phase: str, tiles: Tiles) -> Scheduled:
