@@ -308,7 +308,9 @@ class _Copies:
     data: np.ndarray
 
     def only(self, chosen: np.ndarray) -> _Copies:
-        return _Copies(*(part[chosen] for part in (self.threads, self.groups, self.rows, self.data)))
+        return _Copies(
+            *(part[chosen] for part in (self.threads, self.groups, self.rows, self.data))
+        )
 
 
 def _register(operand: str) -> tuple[str, int]:

@@ -3,8 +3,8 @@
 =======================================  ========================================================
 ``thread()``, ``block()``                this thread's number in its block; its block's in the grid
 ``barrier()``                            waits until all threads of the block have arrived
-``copy_f32(q, i, p, j)``                 q[i] = p[j], from global to shared memory; takes place until
-                                         the thread waits for its copies
+``copy_f32(q, i, p, j)``                 q[i] = p[j], from global to shared memory, by the time the
+                                         thread has waited for its copies
 ``copy_some_f32(q, i, p, j, c)``         the same if c, else +0
 ``commit_copies()``                      ends a group of this thread's copies
 ``wait_for_copies()``                    waits until all its groups have taken place

@@ -304,9 +304,7 @@ class _Writer(Writer):
 
     def _meet(self, first: set[Part], second: set[Part]) -> bool:
         """Return whether two sets may have an element in common."""
-        return any(
-            a is b and not self._are_halves(i, j) for a, i in first for b, j in second
-        )
+        return any(a is b and not self._are_halves(i, j) for a, i in first for b, j in second)
 
     def _are_halves(self, first: Value | None, second: Value | None) -> bool:
         """Return whether two indices are ``i`` and ``1 - i``."""

@@ -200,7 +200,9 @@ class _Nest:
             need(loop_kind(op) == "sequential", f"{For.of(op).name} is not sequential")
             need(not For.of(op).init, f"{For.of(op).name} carries values")
         own = {op.result for op in memories}
-        touching = [o for o in loops[-1].regions[0].ops if any(_reaches(inner, own) for inner in o.walk())]
+        touching = [
+            o for o in loops[-1].regions[0].ops if any(_reaches(inner, own) for inner in o.walk())
+        ]
         fills = [o for o in touching if any(_stores(inner, own) for inner in o.walk())]
         need(touching[: len(fills)] == fills, "a buffer is read before all are filled")
         need(all(o.kind == "kernel.for" for o in fills), "a buffer is filled outside of a loop")

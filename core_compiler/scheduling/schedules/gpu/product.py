@@ -31,6 +31,7 @@ from core_compiler.scheduling.transforms import (
     mark,
     permute_dimensions,
     round_up,
+    specialise,
     split,
     split_dimension,
     stage,
@@ -89,6 +90,8 @@ TILINGS = {
     "small": (Tiles(8, 16, 4, 4, 8),),
 }
 
+#: The most products of a thread in a slab for which a full slab has straight code of its own.
+UNROLLED = 256
 #: The thread's number in the block's tile, and its own rows, groups of columns and lanes.
 TILE = ("ti", "tj", "r", "h", "v")
 #: Nests over the tile: fill with zeros, sum a slab, add to the total (which the first chunk is).
@@ -147,11 +150,15 @@ def schedule(
             permute_dimensions, sums, (0, 3, 1, 2, 4)
         )
     s = s.apply(hoist, "kk", TILE[2:], "there")
-    for phase in PHASES:
+    phases = PHASES
+    if tiles.depth * tiles.row_tile * tiles.column_tile <= UNROLLED:
+        s, phases = s.apply(specialise, "kk", "kk", tiles.depth), (*PHASES, "_full")
+    for phase in phases:
         # Results that are not adjacent (a transposed one) are stored one by one.
         if phase != "_out" or is_legal(vectorise, s.function, f"v{phase}", LANES):
             s = s.apply(vectorise, f"v{phase}", LANES)
         s = s.each(mark, (f"r{phase}", f"h{phase}", f"v{phase}"), "unrolled")
+    for phase in PHASES:
         s = s.each(mark, (f"ti{phase}", f"tj{phase}"), "thread")
     for copied in ("b_slab", "a_slab"):
         nest = first_loop(s.function, copied)
