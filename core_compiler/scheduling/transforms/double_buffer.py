@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from core_compiler.ir import BufferType, Function, Op, Value, VectorType
 from core_compiler.kernel_ir.ops import access, is_pure, lane_axis
@@ -41,7 +42,7 @@ def double_buffer(
     For each iteration of a loop, those inside it must all run at least once, or never at all.
     """
     nest = _Nest.of(function, loops, buffers)
-    hooks = {op: _twice for op in nest.memories}
+    hooks: dict[Op, Hook] = dict.fromkeys(nest.memories, _twice)
     waiting: dict[Op, Value] = {}  # load of a fill -> the registers that hold it in between
 
     def prologue(copier: Copier) -> None:
@@ -194,7 +195,7 @@ class _Nest:
     def of(function: Function, names: Sequence[str], buffers: Sequence[str]) -> _Nest:
         defs, loops = producers(function), tuple(find_loop(function, n) for n in names)
         memories = tuple(private_buffer(function, name) for name in buffers)
-        for outer, inner in zip(loops, loops[1:], strict=False):
+        for outer, inner in pairwise(loops):
             need(inner in outer.regions[0].ops, "the loops are not directly in each other")
         for op in loops:
             need(loop_kind(op) == "sequential", f"{For.of(op).name} is not sequential")

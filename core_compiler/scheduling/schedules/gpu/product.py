@@ -92,6 +92,9 @@ TILINGS = {
 
 #: The most products of a thread in a slab for which a full slab has straight code of its own.
 UNROLLED = 256
+#: Products of a multiprocessor in a cycle, and by how many times the predicted times of these
+#: kernels exceed them: a block that is alone on it (per thread), and blocks that fill it.
+LANES_OF_ALL, ALONE, TOGETHER = 128, 4, 2
 #: The thread's number in the block's tile, and its own rows, groups of columns and lanes.
 TILE = ("ti", "tj", "r", "h", "v")
 #: Nests over the tile: fill with zeros, sum a slab, add to the total (which the first chunk is).
@@ -105,23 +108,41 @@ def choose(
     processors: int,
     tilings: Sequence[Tiles],
 ) -> Tiles:
-    """Return the tiles with the least estimated time for these launches.
-
-    The estimate is the number of blocks per processor, times a block's work, divided by the share
-    of the peak that such a tile can reach.
-    """
+    """Return the tiles with the least estimated time for these launches."""
 
     def cost(tiles: Tiles) -> float:
-        total = 0.0
-        for sizes in launches:
-            batch, rows, columns, terms = extents(kernel, product, sizes)
-            blocks = batch * -(-rows // tiles.rows) * -(-columns // tiles.columns)
-            total += (
-                -(-blocks // processors) * tiles.rows * tiles.columns * terms / tiles.efficiency
-            )
-        return total
+        sizes = (extents(kernel, product, launch) for launch in launches)
+        return sum(Work.of(tiles, *each).cost(processors) for each in sizes)
 
     return min(tilings, key=cost)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A product's blocks of some ``tiles``, each with so many ``terms``."""
+
+    tiles: Tiles
+    blocks: int
+    terms: int
+
+    @staticmethod
+    def of(tiles: Tiles, batch: int, rows: int, columns: int, terms: int) -> Work:
+        return Work(tiles, batch * -(-rows // tiles.rows) * -(-columns // tiles.columns), terms)
+
+    def cost(self, processors: int) -> float:
+        """Return the number of blocks per processor, times a block's work, divided by the share of
+        the peak that such a tile can reach."""
+        area = self.tiles.rows * self.tiles.columns
+        return -(-self.blocks // processors) * area * self.terms / self.tiles.efficiency
+
+    def cycles(self, processors: int) -> float:
+        """Return the estimated cycles of the processor with the most blocks.
+
+        A block alone waits for its own results most of the time.
+        """
+        each, area = -(-self.blocks // processors), self.tiles.rows * self.tiles.columns
+        alone, together = ALONE * area / self.tiles.threads, TOGETHER * each * area / LANES_OF_ALL
+        return self.terms * max(alone, together)
 
 
 def schedule(
