@@ -16,14 +16,16 @@ from core_compiler.scheduling.schedules.gpu.product import TILINGS, Work
 
 #: The most chunks whose sums one launch adds.
 MOST = 32
+#: Bytes that the second cache moves in a cycle.
+MOVED = 4000
 
 
 @dataclass(frozen=True)
 class SplitSums(ReplaceOps):
     """Compute the chunks of a long sum of products side by side, and add their sums in order.
 
-    It does so where the product alone would fill less than half of the multiprocessors, and the
-    estimated time of both launches is shorter.  A chunk's sum starts from +0, is not rounded, and
+    It does so where the threads of the product alone would keep less than half of the
+    multiprocessors busy, and the estimated time of both launches is shorter.  A chunk's sum starts from +0, is not rounded, and
     is added to those before it, as in one launch: the bits are the same.
 
     ``processors``: multiprocessors of the GPU; ``launch``: cycles that one more launch takes.
@@ -48,16 +50,18 @@ class SplitSums(ReplaceOps):
         if terms % CHUNK or not 2 <= terms // CHUNK <= MOST:
             return refuse("whole chunks", "{0} adds {1} products", op, terms)
         whole = self._work(1, rows, columns, terms)
-        if 2 * whole.blocks >= self.processors:
+        if whole.share(self.processors) >= 0.5:
             return refuse("few blocks", "{0} has {1}", op, whole.blocks)
-        split = self._work(terms // CHUNK, rows, columns, CHUNK).cycles(self.processors)
-        if split + self.launch >= whole.cycles(self.processors):
+        chunks = terms // CHUNK
+        split = self._work(chunks, rows, columns, CHUNK).cycles(self.processors) + self.launch
+        split += 2 * chunks * rows * columns * accumulator(a.dtype).bytes / MOVED
+        if split >= whole.cycles(self.processors):
             return refuse("less time", "{0} takes too little time to split it", op)
         return None
 
     def _work(self, batch: int, rows: int, columns: int, terms: int) -> Work:
         works = [Work.of(t, batch, rows, columns, terms) for t in TILINGS["default"]]
-        return min(works, key=lambda work: work.cost(self.processors))
+        return min(works, key=lambda work: work.cycles(self.processors))
 
     @override
     def replacement(self, b, op):

@@ -92,9 +92,10 @@ TILINGS = {
 
 #: The most products of a thread in a slab for which a full slab has straight code of its own.
 UNROLLED = 256
-#: Products of a multiprocessor in a cycle, and by how many times the predicted times of these
-#: kernels exceed them: a block that is alone on it (per thread), and blocks that fill it.
-LANES_OF_ALL, ALONE, TOGETHER = 128, 4, 2
+#: Lanes of a multiprocessor; instructions for each product and each copied element, and the
+#: cycles between two products of a thread that is alone: fitted to predicted times of these kernels
+#: (hardware/prediction.py). Threads that keep a multiprocessor busy.
+LANES_OF_ALL, PER_PRODUCT, PER_COPY, ALONE, BUSY = 128, 1.25, 25, 2.8, 512
 #: The thread's number in the block's tile, and its own rows, groups of columns and lanes.
 TILE = ("ti", "tj", "r", "h", "v")
 #: Nests over the tile: fill with zeros, sum a slab, add to the total (which the first chunk is).
@@ -110,16 +111,16 @@ def choose(
 ) -> Tiles:
     """Return the tiles with the least estimated time for these launches."""
 
-    def cost(tiles: Tiles) -> float:
+    def cycles(tiles: Tiles) -> float:
         sizes = (extents(kernel, product, launch) for launch in launches)
-        return sum(Work.of(tiles, *each).cost(processors) for each in sizes)
+        return sum(Work.of(tiles, *each).cycles(processors) for each in sizes)
 
-    return min(tilings, key=cost)
+    return min(tilings, key=cycles)
 
 
 @dataclass(frozen=True)
 class Work:
-    """A product's blocks of some ``tiles``, each with so many ``terms``."""
+    """A product in blocks of some ``tiles``, each with so many ``terms``."""
 
     tiles: Tiles
     blocks: int
@@ -129,20 +130,21 @@ class Work:
     def of(tiles: Tiles, batch: int, rows: int, columns: int, terms: int) -> Work:
         return Work(tiles, batch * -(-rows // tiles.rows) * -(-columns // tiles.columns), terms)
 
-    def cost(self, processors: int) -> float:
-        """Return the number of blocks per processor, times a block's work, divided by the share of
-        the peak that such a tile can reach."""
-        area = self.tiles.rows * self.tiles.columns
-        return -(-self.blocks // processors) * area * self.terms / self.tiles.efficiency
-
     def cycles(self, processors: int) -> float:
         """Return the estimated cycles of the processor with the most blocks.
 
-        A block alone waits for its own results most of the time.
+        They are those of its instructions, or, if it has few blocks, of a block that waits for its
+        own results.
         """
-        each, area = -(-self.blocks // processors), self.tiles.rows * self.tiles.columns
-        alone, together = ALONE * area / self.tiles.threads, TOGETHER * each * area / LANES_OF_ALL
-        return self.terms * max(alone, together)
+        tiles, each = self.tiles, -(-self.blocks // processors)
+        area, copied = tiles.rows * tiles.columns, tiles.rows + tiles.columns
+        busy = each * (PER_PRODUCT * area + PER_COPY * copied) / LANES_OF_ALL
+        alone = ALONE * area / tiles.threads / tiles.efficiency**0.5
+        return self.terms * max(busy, alone)
+
+    def share(self, processors: int) -> float:
+        """Return the blocks' threads as a share of those that keep all processors busy."""
+        return self.blocks * self.tiles.threads / (processors * BUSY)
 
 
 def schedule(
