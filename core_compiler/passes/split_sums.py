@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from core_compiler.ir import Op
+from core_compiler.ir import Op, Value
 from core_compiler.ir.refusal import refuse
 from core_compiler.lowering.element_expressions import CHUNK
 from core_compiler.ops.rules import accumulator
@@ -80,13 +80,17 @@ class SplitSums(ReplaceOps):
             contract_b=(1,),
             accumulate=accumulator(found.a.type.dtype),
         )
-        total = None
-        for chunk in range(chunks):
+
+        def part(chunk: int) -> Value:
             limits = (chunk + 1, rows, columns)
-            part = b.slice(sums, starts=(chunk, 0, 0), limits=limits, strides=(1, 1, 1))
-            part = b.reshape(part, shape=(rows, columns))
-            total = part if total is None else b.add(total, part)
-        return b.cast(total, dtype=op.result.type.dtype)
+            one = b.slice(sums, starts=(chunk, 0, 0), limits=limits, strides=(1, 1, 1))
+            return b.reshape(one, shape=(rows, columns))
+
+        total = part(0)
+        for chunk in range(1, chunks):
+            total = b.add(total, part(chunk))
+        kind = op.result.type.dtype
+        return total if total.type.dtype is kind else b.cast(total, dtype=kind)
 
     @override
     def rule(self, op):
