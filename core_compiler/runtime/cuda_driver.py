@@ -261,17 +261,14 @@ class Driver:
     def graph(self, record: Callable[[Any], None]) -> Any:
         """Return the launches and moves that ``record(stream)`` makes as one graph.
 
-        Return None if the driver has no graphs.  The stream is the recording's own: others go on
-        using the driver's.
+        Return None if the driver cannot record them.  The stream is the recording's own: others go
+        on using the driver's.
         """
         flags = self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING
         mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         stream = self._call("cuStreamCreate", flags)
         try:
-            try:
-                self._call("cuStreamBeginCapture", stream, mode)
-            except (DriverError, RuntimeError):  # bindings raise the latter for unknown functions
-                return None
+            self._call("cuStreamBeginCapture", stream, mode)
             try:
                 record(stream)
             finally:
@@ -280,6 +277,8 @@ class Driver:
                 return self._call("cuGraphInstantiate", recorded, 0)
             finally:
                 self._call("cuGraphDestroy", recorded)
+        except (DriverError, RuntimeError):  # bindings raise the latter for unknown functions
+            return None
         finally:
             self._call("cuStreamDestroy", stream)
 

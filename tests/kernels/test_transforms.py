@@ -152,9 +152,21 @@ def test_hoisting_a_sum_keeps_the_bits(m, n, k, start):
     assert run(f, m, n, k) == run(product(), m, n, k)
 
 
-def in_slabs() -> Function:
-    """The tiled product, whose slabs of three terms are copied to shared memory."""
+def in_slabs(terms: int = 3) -> Function:
+    """The tiled product, whose slabs of so many terms (0: one, without a loop) are copied to
+    shared memory."""
     f = hoist(fission(tiled(), ("i", "j"), "c", "total"), "c", ("i", "j"), "select")
+    if not terms:
+        f = hoist(fission(f, ("i", "j"), "k", "acc", suffix="_add"), "k", ("i", "j"), "store")
+        return stage(
+            stage(f, "a", "k", ("i",), "a_slab", (4,), space="shared"),
+            "b",
+            "k",
+            ("j",),
+            "b_slab",
+            (4,),
+            space="shared",
+        )
     f = fission(split(f, "k", 3, "ks", "kk"), ("i", "j"), "ks", "acc", suffix="_add")
     f = hoist(f, "ks", ("i", "j"), "store")
     for operand, along in (("a", "i"), ("b", "j")):
@@ -165,12 +177,20 @@ def in_slabs() -> Function:
 
 
 @settings(max_examples=examples(25), deadline=None)
-@given(m=SIZE, n=SIZE, k=st.integers(0, 13), asynchronous=st.booleans())
-def test_double_buffers_keep_the_bits(m, n, k, asynchronous):
-    """The slab after the last one of a chunk is the first one of the next chunk."""
-    f = double_buffer(in_slabs(), ("c", "ks"), ("a_slab", "b_slab"), asynchronous)
+@given(
+    m=SIZE,
+    n=SIZE,
+    k=st.integers(0, 13),
+    asynchronous=st.booleans(),
+    terms=st.sampled_from([0, 3]),
+)
+def test_double_buffers_keep_the_bits(m, n, k, asynchronous, terms):
+    """The slab after the last one of a chunk is the first one of the next chunk.  Without slabs
+    the inner loop begins where the chunk does."""
+    loops_ = ("c", "ks" if terms else "k")
+    f = double_buffer(in_slabs(terms), loops_, ("a_slab", "b_slab"), asynchronous)
     halves = [op.result.type.shape for op in f.body.walk() if op.kind == "kernel.alloc"]
-    assert halves.count((2, 3, 4)) == 2
+    assert halves.count((2, 3, 4) if terms else (2, 4)) == 2
     marks = [op for op in f.body.walk() if op.get("asynchronous")]
     assert len(marks) == (4 if asynchronous else 0)  # of each operand, the first slab and the next
     assert run(f, m, n, k) == run(product(), m, n, k)

@@ -26,6 +26,7 @@ def test_a_long_sum_of_few_blocks_is_split_into_its_chunks():
     before = program(product, "16x1024xf32", "1024x512xf32")
     after, rewrites = specs.apply(SplitSums(), before)
     assert specs.rules_fired(rewrites) == ["the chunks of a sum side by side"]
+    specs.check(before, after, rewrites, exact=True)
 
     def wanted(b, x, w):
         left = b.reshape(x, shape=(16, 4, 256))

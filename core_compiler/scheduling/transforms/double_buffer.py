@@ -238,17 +238,21 @@ class _Nest:
 
         The outermost one may be set behind its end.
         """
-        kb, ended = copier.kb, None
-        for op in reversed(self.loops):
-            index = For.of(op).index
-            low, high, step = (copier[v] for v in For.of(op).bounds)
-            moved = kb.add(copier[index], step)
-            if ended is not None:
-                moved = kb.select(ended, moved, copier[index])
-            ended = kb.ge(moved, high)
-            first = op is self.loops[0]
-            copier.env[index] = moved if first else kb.select(ended, low, moved)
-        return kb.lt(moved, high)
+        kb, loops = copier.kb, [For.of(op) for op in self.loops]
+        moved: list[Value] = []
+        ended: list[Value] = []  # whether the loop begins anew; both from the innermost one on
+        for loop in reversed(loops):
+            here, further = copier[loop.index], kb.add(copier[loop.index], copier[loop.step])
+            moved.append(kb.select(ended[-1], further, here) if ended else further)
+            ended.append(kb.ge(moved[-1], copier[loop.upper]))
+        first, *inner = loops
+        copier.env[first.index] = moved.pop()
+        more = kb.lt(copier[first.index], copier[first.upper])
+        ended.pop()
+        for loop in inner:  # where it begins may depend on the loops around it
+            self._emit(copier, [loop.lower])
+            copier.env[loop.index] = kb.select(ended.pop(), copier[loop.lower], moved.pop())
+        return more
 
     def fill(
         self,

@@ -187,7 +187,9 @@ def schedule(
         nest = first_loop(s.function, copied)
         if is_legal(hold_quotients, s.function, nest, "c"):
             s = s.apply(hold_quotients, nest, "c")
-    s = s.apply(double_buffer, ("c", *sum_loops(product.terms)), ("b_slab", "a_slab"), asynchronous)
+    pipelined = ("c", *sum_loops(product.terms)), ("b_slab", "a_slab"), asynchronous
+    if is_legal(double_buffer, s.function, *pipelined):  # not if a copy has branches
+        s = s.apply(double_buffer, *pipelined)
     outer = (*product.batch, *product.columns[:-1], "ib", "jb")
     return s.each(mark, outer, "block").apply(lift)
 
