@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Value
 from core_compiler.ir.refusal import refuse
 from core_compiler.lowering.element_expressions import CHUNK
 from core_compiler.ops.rules import accumulator
@@ -25,8 +25,9 @@ class SplitSums(ReplaceOps):
     """Compute the chunks of a long sum of products side by side, and add their sums in order.
 
     It does so where the threads of the product alone would keep less than half of the
-    multiprocessors busy, and the estimated time of both launches is shorter.  A chunk's sum starts from +0, is not rounded, and
-    is added to those before it, as in one launch: the bits are the same.
+    multiprocessors busy, and the estimated time of both launches is shorter.  A chunk's sum starts
+    from +0, is not rounded, and is added to those before it, as in one launch: the bits are the
+    same.
 
     ``processors``: multiprocessors of the GPU; ``launch``: cycles that one more launch takes.
     """

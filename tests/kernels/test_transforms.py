@@ -199,17 +199,22 @@ def test_double_buffers_keep_the_bits(m, n, k, asynchronous, terms):
 @settings(max_examples=examples(25), deadline=None)
 @given(h=SIZE, w=SIZE, trips=st.integers(0, 3))
 def test_held_quotients_are_those_of_each_iteration(h, w, trips):
-    """y[r, i] is the number of trips times (quotient, remainder) of i by w."""
+    """A row of y: the element of x at (quotient, remainder) of its number by w, the quotient."""
     kb = KernelBuilder("quotients")
     x = kb.buffer("x", ("h", "w"), "f32", strides=("w", 1))
     y = kb.buffer("y", (4, 2), "f32", strides=(2, 1))
     h_, w_, n = kb.size("h"), kb.size("w"), kb.size("n")
-    with kb.loop("again", 0, n):
-        with kb.loop("i", 0, 2, loop="vector") as i, kb.loop("j", 0, 2, loop="vector") as j:
-            at = kb.min(kb.add(kb.mul(i, 2), j), kb.sub(kb.mul(h_, w_), 1))
-            row, column = kb.floordiv(at, w_), kb.mod(at, w_)
-            kb.store(kb.load(x, row, column), y, kb.add(kb.mul(i, 2), j), 0)
-            kb.store(kb.cast(row, "f32"), y, kb.add(kb.mul(i, 2), j), 1)
+    vector = {"loop": "vector"}
+    with (
+        kb.loop("again", 0, n),
+        kb.loop("i", 0, 2, **vector) as i,
+        kb.loop("j", 0, 2, **vector) as j,
+    ):
+        number = kb.add(kb.mul(i, 2), j)
+        at = kb.min(number, kb.sub(kb.mul(h_, w_), 1))
+        row, column = kb.floordiv(at, w_), kb.mod(at, w_)
+        kb.store(kb.load(x, row, column), y, number, 0)
+        kb.store(kb.cast(row, "f32"), y, number, 1)
     f = kb.function()
     held = hold_quotients(f, "i", "again")
     inside = [op.kind for op in find_loop(held, "again").walk()]
