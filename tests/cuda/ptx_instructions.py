@@ -546,7 +546,8 @@ _MAKERS: dict[str, Callable] = {
     "bfi": _bfi, "bra": _control, "copysign": _copysign, "cp": _cp, "cvt": _cvt, "cvta": _cvta,
     "div": _div, "dp2a": _dot, "dp4a": _dot, "fma": _fma, "ld": _ld, "mad": _mad,
     "max": _extreme(np.maximum), "min": _extreme(np.minimum), "mov": _mov, "mul": _mul,
-    "neg": _neg, "not": _not, "or": _logic(np.bitwise_or), "prmt": _prmt, "rcp": _rcp, "rem": _rem, "ret": _control,
-    "selp": _selp, "setp": _setp, "shl": _shift(True), "shr": _shift(False), "sqrt": _sqrt,
-    "st": _st, "sub": _binary(np.subtract), "xor": _logic(np.bitwise_xor),
+    "neg": _neg, "not": _not, "or": _logic(np.bitwise_or), "prmt": _prmt, "rcp": _rcp,
+    "rem": _rem, "ret": _control, "selp": _selp, "setp": _setp, "shl": _shift(True),
+    "shr": _shift(False), "sqrt": _sqrt, "st": _st, "sub": _binary(np.subtract),
+    "xor": _logic(np.bitwise_xor),
 }  # fmt: skip

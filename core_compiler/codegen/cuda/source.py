@@ -228,7 +228,8 @@ class _Writer(Writer):
         """
         # The end may write what the next iteration reads: add a barrier to both.
         if not self.in_thread_loop:
-            self._emit_barrier_if_needed(*map(_whole, _accesses((op,))), op)
+            touched, changed = map(_whole, _accesses((op,)))
+            self._emit_barrier_if_needed(touched, changed, op)
         read, written, copying = set(self.read), set(self.written), self.copying
         lower, upper = map(self.name, op.operands[:2])
         super()._for(op)
@@ -263,7 +264,8 @@ class _Writer(Writer):
         super()._assign_carried(body, carried)
         if not self.in_thread_loop:
             # Nothing inside it is carried out of it.
-            self._emit_barrier_if_needed(*map(_whole, _accesses(body.ops)))
+            read, written = map(_whole, _accesses(body.ops))
+            self._emit_barrier_if_needed(read, written)
 
     @override
     def _if(self, op: Op) -> None:

@@ -266,6 +266,7 @@ class _Nest:
         """Emit a fill of one half; what it loads is in the registers ``held`` if given."""
 
         def load(copier: Copier, op: Op) -> None:
+            assert held is not None
             indices = [copier[For.of(o).index] for o in fill.loops]
             copier.env[op.result] = copier.kb.load(held, *indices)
 

@@ -173,7 +173,7 @@ def schedule(
             permute_dimensions, sums, (0, 3, 1, 2, 4)
         )
     s = s.apply(hoist, "kk", TILE[2:], "there")
-    phases = PHASES
+    phases: tuple[str, ...] = PHASES
     if tiles.depth * tiles.row_tile * tiles.column_tile <= UNROLLED:
         s, phases = s.apply(specialise, "kk", "kk", tiles.depth), (*PHASES, "_full")
     for phase in phases:
