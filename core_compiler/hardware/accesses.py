@@ -13,6 +13,7 @@ from math import prod
 
 from core_compiler.hardware.occupancy import WARP
 from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
+from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments, parallel_nest
 from core_compiler.kernel_ir.ops import access, definition, lane_axis
 from core_compiler.kernel_ir.views import Constant, For, View, loop_kind
@@ -59,10 +60,13 @@ class KernelWork:
         #: Loop index -> its loop; op -> the sequential loops around it, outermost first (unrolled
         #: ones are straight code).
         self._loop_of: dict[Value, Op] = {}
+        #: Values that loops carry, and their results -> where they start.
+        self._starts: dict[Value, Value] = {}
         self.around: dict[Op, tuple[Op, ...]] = {}
         self._threads: dict[Op, tuple[Op, ...]] = {}
         self._unrolled: dict[Op, tuple[Op, ...]] = {}
         self._visit(function.body, (), (), ())
+        self._held = _held_indices(function)
         self._middle = self._middle_block()
         self._trips: dict[Op, float] = {}
         #: Loaded values that all lanes share: as parts of addresses they are 0.
@@ -88,6 +92,9 @@ class KernelWork:
             for region in op.regions:
                 if kind is not None:
                     self._loop_of[region.arguments[0]] = op
+                    init = For.of(op).init
+                    self._starts.update(zip(region.arguments[1:], init, strict=True))
+                    self._starts.update(zip(op.results, init, strict=True))
                 threads = (*nest, op) if kind == "thread" else nest
                 self._visit(region, inner, threads, copies)
 
@@ -117,9 +124,14 @@ class KernelWork:
         return lower, max(0, -(-((upper or 0) - lower) // step)), step
 
     def evaluate(self, value: Value, known: dict[Value, int | None]) -> int | None:
-        """Return an index, or None if it depends on data; ``known`` remembers what was found."""
+        """Return an index, or None if it depends on data; ``known`` remembers what was found.
+
+        One that a loop carries is that of the first iteration.
+        """
         if value in known:
             return known[value]
+        if value.type is INDEX and value in self._starts:
+            return self.evaluate(self._starts[value], known)
         if value in self._sizes:
             return self._sizes[value]
         op = self.defs.get(value)
@@ -131,6 +143,8 @@ class KernelWork:
             found = int(number) if isinstance(number, int) else None
         elif op.kind == "kernel.cast":
             found = self.evaluate(op.operands[0], known)
+        elif op in self._held:
+            found = self._held_index(op, known)
         else:
             evaluate = definition(op).on_indices
             parts = [self.evaluate(v, known) for v in op.operands] if evaluate else [None]
@@ -142,6 +156,14 @@ class KernelWork:
                     found = None
         known[value] = found
         return found
+
+    def _held_index(self, load: Op, known: Mapping[Value, int | None]) -> int | None:
+        """Return an index that a thread holds in a register, which one store has written."""
+        store = self._held[load]
+        at = dict(known)
+        for inner, outer in zip(access(store)[1], access(load)[1], strict=True):
+            at[inner] = self.evaluate(outer, at)
+        return self.evaluate(store.operands[0], at)
 
     def trips(self, loop: Op) -> float:
         """Return how often a loop iterates each time it is entered, on average.
@@ -277,6 +299,20 @@ class KernelWork:
 
     def _number(self, size: int | str) -> int:
         return self._named.get(size, 0) if isinstance(size, str) else int(size)
+
+
+def _held_indices(function: Function) -> dict[Op, Op]:
+    """Return the loads of indices from registers, each with the only store to these."""
+    touching: dict[Value, list[Op]] = {}
+    for op in function.body.walk():
+        if op.kind in ("kernel.load", "kernel.store") and access(op)[0].type.space == "register":
+            touching.setdefault(access(op)[0], []).append(op)
+    found: dict[Op, Op] = {}
+    for memory, ops in touching.items():
+        stores = [op for op in ops if op.kind == "kernel.store"]
+        if memory.type.dtype.is_integer and len(stores) == 1:
+            found.update((op, stores[0]) for op in ops if op is not stores[0])
+    return found
 
 
 def _bytes(op: Op) -> int:

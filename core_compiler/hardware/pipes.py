@@ -10,6 +10,8 @@ from core_compiler.hardware.occupancy import WARP
 
 FP32, FP64, IMAD, INT, SPECIAL = "fp32", "fp64", "imad", "int", "special"
 MEMORY, UNIFORM, BRANCH, BARRIER = "memory", "uniform", "branch", "barrier"
+#: An asynchronous copy from global to shared memory, and waiting for all of them.
+COPY, WAIT = "LDGSTS", "DEPBAR"
 #: Parts of a multiprocessor that issue on their own, one instruction a cycle each.
 SCHEDULERS = 4
 
@@ -17,7 +19,7 @@ _PIPES = {
     FP32: "FFMA FADD FMUL",
     FP64: "DFMA DADD DMUL DSETP DMNMX",
     SPECIAL: "MUFU I2F F2I F2F I2I FRND POPC FLO",
-    MEMORY: "LDG STG LDS STS LDL STL LD ST LDC ATOM ATOMG ATOMS RED SHFL S2R LDSM",
+    MEMORY: "LDG STG LDS STS LDL STL LD ST LDC ATOM ATOMG ATOMS RED SHFL S2R LDSM LDGSTS",
     BRANCH: "BRA BRX EXIT BSSY BSYNC CALL RET WARPSYNC YIELD",
     BARRIER: "BAR",
 }

@@ -135,10 +135,14 @@ class KernelBuilder:
         attributes = {} if axis is None else {"axis": axis}
         return self._append("kernel.load", operands, attributes, (requested,), name=name)[0]
 
-    def store(self, value: Value, target: Value, *indices, count=None, axis=None) -> None:
+    def store(
+        self, value: Value, target: Value, *indices, count=None, axis=None, asynchronous=False
+    ) -> None:
         operands = [value, target, *map(self.index, indices)]
         operands += [] if count is None else [self.index(count)]
-        self._append("kernel.store", operands, {} if axis is None else {"axis": axis})
+        attributes: dict = {} if axis is None else {"axis": axis}
+        attributes |= {"asynchronous": True} if asynchronous else {}
+        self._append("kernel.store", operands, attributes)
 
     def prefetch(self, source: Value, *indices) -> None:
         """Give the hint that an element, which need not exist, is read soon."""

@@ -15,7 +15,9 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
 ``kernel.load``     ``(buffer, *indices[, count]) {axis}`` -> element, or a vector of those at
                     ``index[axis] + lane`` (``axis`` defaults to the last); with ``count`` the lanes
                     >= count read nothing and are +0.
-``kernel.store``    ``(value, buffer, *indices[, count]) {axis}``; lanes >= count write nothing.
+``kernel.store``    ``(value, buffer, *indices[, count]) {axis, asynchronous}``; lanes >= count
+                    write nothing.  An ``asynchronous`` one (on a GPU, of an element of global
+                    memory, or +0, to shared memory) may take place until that memory is read.
 ``kernel.prefetch`` ``(buffer, *indices)``: a hint that the element will be read soon, so that its
                     cache line may be fetched. It need not exist; the hint has no other effect.
 ``kernel.alloc``    ``(*sizes) {}`` -> buffer in space ``register`` or ``shared`` (static shape;

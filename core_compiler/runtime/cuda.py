@@ -1,4 +1,4 @@
-"""The CUDA device: one block of memory, one stream, one launch per kernel, events for times."""
+"""The CUDA device: one block of memory, one stream, graphs of launches, events for times."""
 
 from __future__ import annotations
 
@@ -210,6 +210,21 @@ class _Events:
             pass
 
 
+class _Graph:
+    """Launches that the driver has recorded, freed with their last user; None if it cannot."""
+
+    def __init__(self, driver, record: Callable[[Any], None]):
+        self.driver, self.recorded = driver, driver.graph(record)
+
+    def __del__(self) -> None:
+        try:
+            if self.recorded is not None:
+                with self.driver.visit():
+                    self.driver.destroy_graph(self.recorded)
+        except Exception:  # the process ends, and its context with it
+            pass
+
+
 @dataclass(frozen=True, slots=True)
 class _Bound:
     """A launch with its addresses: a kernel, or a copy ``(to, source, bytes)``."""
@@ -242,6 +257,9 @@ class CudaExecutable(Executable):
         device.driver.wait()
         self._launches = [self._bind(launch) for launch in program.launches]
         self._events = _Events(device.driver)
+        #: Stretches of launches that have run, and the graphs of those that have run twice.
+        self._started: set[tuple[int, int]] = set()
+        self._graphs: dict[tuple[int, int], _Graph] = {}
         self._held: dict[int, _Resident] = {}  # by input: what its memory holds
 
     @override
@@ -380,6 +398,10 @@ class CudaExecutable(Executable):
                 once(start, end)
 
         def once(start: int, end: int) -> None:
+            if launch == self._launch and self.watch is None:
+                self._start_all(start, end)
+                after(start, end)
+                return
             stops = () if self.watch is None else self.watch.stops(start, end)
             for stop in (*stops, end - 1):
                 for number in range(start, stop + 1):
@@ -395,6 +417,24 @@ class CudaExecutable(Executable):
 
     def _launch(self, number: int) -> None:
         self._start(self._launches[number])
+
+    def _start_all(self, start: int, end: int) -> None:
+        """Start a stretch of launches: one by one at first, which names one that fails, then as one
+        graph, if the driver has graphs."""
+        stretch = start, end
+
+        def each(stream: Any = None) -> None:
+            for launch in self._launches[start:end]:
+                self._start(launch, stream)
+
+        if stretch in self._started and stretch not in self._graphs:
+            self._graphs[stretch] = _Graph(self.device.driver, each)
+        self._started.add(stretch)
+        graph = self._graphs.get(stretch)
+        if graph is None or graph.recorded is None:
+            each()
+        else:
+            self.device.driver.replay(graph.recorded)
 
     @property
     def arena(self) -> np.ndarray:
@@ -485,14 +525,15 @@ class CudaExecutable(Executable):
             self.device.driver.wait()
         return made
 
-    def _start(self, launch: _Bound) -> None:
-        driver = self.device.driver
+    def _start(self, launch: _Bound, stream: Any = None) -> None:
+        driver, where = self.device.driver, {} if stream is None else {"stream": stream}
         if launch.function is None:
-            driver.move(*launch.arguments)
+            driver.move(*launch.arguments, **where)
         elif launch.grid:
             function = launch.function
             try:
-                driver.launch(function.code, launch.grid, function.threads, launch.arguments)
+                grid, threads = launch.grid, function.threads
+                driver.launch(function.code, grid, threads, launch.arguments, **where)
             except DriverError as error:
                 if error.state not in _REFUSED:
                     raise

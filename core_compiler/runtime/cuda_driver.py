@@ -7,9 +7,10 @@ driver by an interpreter of PTX.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -228,9 +229,9 @@ class Driver:
             host_address = array.ctypes.data
             self._call("cuMemcpyDtoHAsync", host_address, address, array.nbytes, self._stream)
 
-    def move(self, to: int, source: int, size: int) -> None:
+    def move(self, to: int, source: int, size: int, stream=None) -> None:
         if size:
-            self._call("cuMemcpyDtoDAsync", to, source, size, self._stream)
+            self._call("cuMemcpyDtoDAsync", to, source, size, stream or self._stream)
 
     # -- code --------------------------------------------------------------------------------------
 
@@ -250,9 +251,43 @@ class Driver:
         made[len(values) :] = made.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
         return made
 
-    def launch(self, function, grid: int, threads: int, arguments: np.ndarray) -> None:
-        table = arguments.ctypes.data + 4 * arguments.size
-        self._call("cuLaunchKernel", function, grid, 1, 1, threads, 1, 1, 0, self._stream, table, 0)
+    def launch(self, function, grid: int, threads: int, arguments: np.ndarray, stream=None) -> None:
+        """Start a kernel on the stream; a ``stream`` that is being recorded keeps it instead."""
+        table, where = arguments.ctypes.data + 4 * arguments.size, stream or self._stream
+        self._call("cuLaunchKernel", function, grid, 1, 1, threads, 1, 1, 0, where, table, 0)
+
+    # -- graphs ------------------------------------------------------------------------------------
+
+    def graph(self, record: Callable[[Any], None]) -> Any:
+        """Return the launches and moves that ``record(stream)`` makes as one graph.
+
+        Return None if the driver cannot record them.  The stream is the recording's own: others go
+        on using the driver's.
+        """
+        flags = self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING
+        mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        stream = self._call("cuStreamCreate", flags)
+        try:
+            self._call("cuStreamBeginCapture", stream, mode)
+            try:
+                record(stream)
+            finally:
+                recorded = self._call("cuStreamEndCapture", stream)
+            try:
+                return self._call("cuGraphInstantiate", recorded, 0)
+            finally:
+                self._call("cuGraphDestroy", recorded)
+        except (DriverError, RuntimeError):  # bindings raise the latter for unknown functions
+            return None
+        finally:
+            self._call("cuStreamDestroy", stream)
+
+    def replay(self, graph: Any) -> None:
+        """Start all launches of a graph on the stream."""
+        self._call("cuGraphLaunch", graph, self._stream)
+
+    def destroy_graph(self, graph: Any) -> None:
+        self._call("cuGraphExecDestroy", graph)
 
     # -- time --------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from core_compiler.hardware.prediction import Prediction
 from core_compiler.ir import Function, Module, Op
+from core_compiler.passes.split_sums import SplitSums
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.targets import Target
@@ -93,14 +94,23 @@ class CUDA(Target):
         toolchain.require()  # report this and wrong options before the compile starts
         self._tiles(options)
         self._architecture(options)
-        return implementation()
+        return implementation(products=(self._split_sums(options),))
+
+    def _split_sums(self, options: Mapping[str, Any]) -> SplitSums:
+        machine = self.machine_of(options)
+        unit, launch = machine.units[0], machine.figures.get("launch")
+        if unit.clock is None or launch is None:
+            return SplitSums(int(unit.count.value))
+        return SplitSums(int(unit.count.value), round(launch.base * unit.clock.base))
 
     @override
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
         from core_compiler.scheduling.schedules import gpu
 
         processors = int(self.machine_of(options).units[0].count.value)
-        return gpu.schedule(kernel, launches, processors, self._tiles(options))
+        architecture = int(self._architecture(options).removeprefix("sm_"))
+        capability = divmod(architecture, 10)
+        return gpu.schedule(kernel, launches, processors, self._tiles(options), capability)
 
     def _tiles(self, options: Mapping[str, Any]) -> str:
         from core_compiler.scheduling.schedules.gpu.product import TILINGS

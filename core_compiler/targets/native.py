@@ -30,10 +30,11 @@ from core_compiler.passes.split_arg_reductions import SplitArgReductions
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 
 
-def implementation(in_vectors: bool = False) -> Sequence[Pass]:
+def implementation(in_vectors: bool = False, products: Sequence[Pass] = ()) -> Sequence[Pass]:
     """Return the passes from the end of the meaning half to a program of launches.
 
-    ``in_vectors``: a thread computes neighbouring elements in a vector.
+    ``in_vectors``: a thread computes neighbouring elements in a vector.  ``products``: further
+    passes that rewrite products for the target.
     """
     return (
         LowerControlFlow(),
@@ -41,6 +42,7 @@ def implementation(in_vectors: bool = False) -> Sequence[Pass]:
         ShareRepeatedOperands(),
         SplitStridedConvolutions(),
         SeparateZeroPoints(),
+        *products,
         *((SplitArgReductions(), JoinTaps()) if in_vectors else ()),
         FoldConstants(),
         SimplifyShapes(),

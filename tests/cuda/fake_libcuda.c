@@ -16,7 +16,7 @@ typedef uint64_t Address;
 typedef struct { float time; int recorded; } Event;
 typedef struct { char name[256]; } Function;
 
-static char context, other_context, stream_made;
+static char context, other_context, stream_made, stream_recorded;
 static _Thread_local void *current, *below[8];
 static _Thread_local int depth;
 static int streams, modules, events;
@@ -30,7 +30,15 @@ static long setting(const char *name, long otherwise) {
 static size_t total(void) { return setting("FAKE_CUDA_MEMORY", 1L << 30); }
 static int ready(void *stream) {
   if (current != &context) return INVALID_CONTEXT;
-  return stream == &stream_made ? OK : INVALID_HANDLE;
+  return stream == &stream_made || stream == &stream_recorded ? OK : INVALID_HANDLE;
+}
+/* A graph: what was started on the stream that is recorded, with a copy of its arguments. */
+typedef struct { void *function; unsigned x, threads; uint64_t values[3]; } Node;
+typedef struct { Node nodes[64]; int count; } Graph;
+static Graph *recording;
+static int graphs;
+static Node *node(void *stream) {
+  return recording && stream == &stream_recorded ? &recording->nodes[recording->count++] : NULL;
 }
 
 int cuInit(unsigned flags) { return flags ? INVALID_VALUE : (int)setting("FAKE_CUDA_INIT", OK); }
@@ -77,7 +85,7 @@ int cuCtxPopCurrent(void **popped) {
   return OK;
 }
 int cuStreamCreate(void **made, unsigned flags) {
-  *made = &stream_made;
+  *made = streams ? &stream_recorded : &stream_made;
   if (current != &context) return INVALID_CONTEXT;
   if (flags > 1) return INVALID_VALUE;
   streams++;
@@ -121,6 +129,11 @@ int cuMemcpyDtoHAsync(void *to, Address from, size_t bytes, void *stream) {
   return cuMemcpyHtoDAsync((Address)to, (void *)from, bytes, stream);
 }
 int cuMemcpyDtoDAsync(Address to, Address from, size_t bytes, void *stream) {
+  Node *kept = node(stream);
+  if (kept) {
+    *kept = (Node){NULL, 0, 0, {to, from, bytes}};
+    return OK;
+  }
   return cuMemcpyHtoDAsync(to, (void *)from, bytes, stream);
 }
 
@@ -158,6 +171,12 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
   if (!x || y != 1 || z != 1 || !threads || threads > 1024 || ty != 1 || tz != 1 || shared || extra) return INVALID_VALUE;
   const char *name = ((Function *)function)->name, *log = getenv("FAKE_CUDA_LOG");
   uint64_t *first = arguments[0];
+  Node *kept = node(stream);
+  if (kept) {
+    *kept = (Node){function, x, threads, {*first}};
+    for (int i = 1; i < 3 && !strcmp(name, "copy_kernel"); i++) kept->values[i] = *(uint64_t *)arguments[i];
+    return OK;
+  }
   if (log) {
     FILE *file = fopen(log, "a");
     fprintf(file, "%s %u %u %llu\n", name, x, threads, (unsigned long long)*first);
@@ -168,6 +187,46 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
   now += 0.25f;
   return OK;
 }
+
+int cuStreamBeginCapture(void *stream, int mode) {
+  int state = setting("FAKE_CUDA_CAPTURE", OK);
+  if (state != OK) return state;
+  if (stream != &stream_recorded || mode != 1 || recording) return INVALID_VALUE;
+  recording = calloc(1, sizeof *recording);
+  graphs++;
+  return OK;
+}
+int cuStreamEndCapture(void *stream, void **graph) {
+  if (stream != &stream_recorded || !recording) return INVALID_HANDLE;
+  *graph = recording;
+  recording = NULL;
+  return OK;
+}
+int cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long flags) {
+  if (flags) return INVALID_VALUE;
+  *made = malloc(sizeof(Graph));
+  memcpy(*made, graph, sizeof(Graph));
+  graphs++;
+  return OK;
+}
+int cuGraphDestroy(void *graph) {
+  free(graph);
+  graphs--;
+  return OK;
+}
+int cuGraphExecDestroy(void *graph) { return cuGraphDestroy(graph); }
+int cuGraphLaunch(void *graph, void *stream) {
+  int state = stream == &stream_made ? ready(stream) : INVALID_HANDLE;
+  Graph *all = graph;
+  for (int i = 0; state == OK && i < all->count; i++) {
+    Node *each = &all->nodes[i];
+    void *arguments[] = {&each->values[0], &each->values[1], &each->values[2]};
+    state = each->function ? cuLaunchKernel(each->function, each->x, 1, 1, each->threads, 1, 1, 0, stream, arguments, NULL)
+                           : cuMemcpyDtoDAsync(each->values[0], each->values[1], each->values[2], stream);
+  }
+  return state;
+}
+int fake_graphs(void) { return graphs; }
 
 int cuEventCreate(void **event, unsigned flags) {
   *event = calloc(1, sizeof(Event));
@@ -198,7 +257,9 @@ static const struct { const char *name; void *function; } FUNCTIONS[] = {
   HERE(cuMemcpyHtoDAsync), HERE(cuMemcpyDtoHAsync), HERE(cuMemcpyDtoDAsync), HERE(cuModuleLoadData),
   HERE(cuModuleGetFunction), HERE(cuLaunchKernel), HERE(cuEventCreate), HERE(cuEventRecord),
   HERE(cuEventElapsedTime), HERE(cuCtxPushCurrent), HERE(cuCtxPopCurrent), HERE(cuStreamDestroy),
-  HERE(cuModuleUnload), HERE(cuEventDestroy),
+  HERE(cuModuleUnload), HERE(cuEventDestroy), HERE(cuStreamBeginCapture), HERE(cuStreamEndCapture),
+  HERE(cuGraphInstantiateWithFlags), {"cuGraphInstantiate", cuGraphInstantiateWithFlags}, HERE(cuGraphDestroy),
+  HERE(cuGraphExecDestroy), HERE(cuGraphLaunch),
 };
 
 /* How callers find everything else. */

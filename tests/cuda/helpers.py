@@ -33,7 +33,9 @@ def on_gpu(
 ) -> tuple[list[np.ndarray], str]:
     """The results of a group's CUDA kernel, and its PTX."""
     lowered = lower_group(op)
-    function = gpu.schedule(lowered.function, [lowered.sizes], tiles=tiles).function
+    sizes = [lowered.sizes]
+    scheduled = gpu.schedule(lowered.function, sizes, tiles=tiles, capability=capability)
+    function = scheduled.function
     verify(function)
     ptx, threads = ptx_of(generate(function).text, capability)
     buffers, results = group_buffers(op, lowered, arrays)

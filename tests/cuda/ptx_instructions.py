@@ -517,16 +517,37 @@ def _dot(words, operands, kernel):
     return step
 
 
+def _cp(words, operands, kernel):
+    """``cp.async``: a copy to shared memory by itself, the end of a group of them, and waiting."""
+    if words[:1] != ["async"]:
+        return None
+    what = words[1:]
+    if what == ["commit_group"]:
+        return lambda block, on: block.end_group(on)
+    if what == ["wait_group"]:
+        return lambda block, on: block.wait_for_groups(int(operands[0]), on)
+    if what != ["ca", "shared", "global"]:
+        return None
+    target, source, size, *count = operands
+
+    def step(block, on):
+        bytes_ = block.read(count[0] if count else size, "u32", on)
+        block.copy(target, source, int(size), bytes_, on)
+
+    return step
+
+
 def _control(words, operands, kernel):
     return lambda block, on: None
 
 
 _MAKERS: dict[str, Callable] = {
     "abs": _abs, "add": _binary(np.add), "and": _logic(np.bitwise_and), "bar": _control,
-    "bfi": _bfi, "bra": _control, "copysign": _copysign, "cvt": _cvt, "cvta": _cvta, "div": _div,
-    "dp2a": _dot, "dp4a": _dot, "fma": _fma, "ld": _ld, "mad": _mad, "max": _extreme(np.maximum),
-    "min": _extreme(np.minimum), "mov": _mov, "mul": _mul, "neg": _neg, "not": _not,
-    "or": _logic(np.bitwise_or), "prmt": _prmt, "rcp": _rcp, "rem": _rem, "ret": _control,
-    "selp": _selp, "setp": _setp, "shl": _shift(True), "shr": _shift(False), "sqrt": _sqrt,
-    "st": _st, "sub": _binary(np.subtract), "xor": _logic(np.bitwise_xor),
+    "bfi": _bfi, "bra": _control, "copysign": _copysign, "cp": _cp, "cvt": _cvt, "cvta": _cvta,
+    "div": _div, "dp2a": _dot, "dp4a": _dot, "fma": _fma, "ld": _ld, "mad": _mad,
+    "max": _extreme(np.maximum), "min": _extreme(np.minimum), "mov": _mov, "mul": _mul,
+    "neg": _neg, "not": _not, "or": _logic(np.bitwise_or), "prmt": _prmt, "rcp": _rcp,
+    "rem": _rem, "ret": _control, "selp": _selp, "setp": _setp, "shl": _shift(True),
+    "shr": _shift(False), "sqrt": _sqrt, "st": _st, "sub": _binary(np.subtract),
+    "xor": _logic(np.bitwise_xor),
 }  # fmt: skip

@@ -3,12 +3,16 @@
 Threads that branch apart are run from the lowest place on until they meet again.  Arithmetic is
 exact: one IEEE rounding an instruction, a true fma.  What is not known raises; so do reads and
 writes outside a buffer, and barriers that only a part of a block reaches.
+
+An asynchronous copy takes place as late as it may, when its thread waits for its group.  Until then
+an access to its bytes raises, and after that one by another thread until the next barrier.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +27,8 @@ _APART = 1 << 32
 _LOCAL = 1 << 50
 #: Where constant memory lies.
 _CONSTANT = 1 << 51
+#: Who may access a byte of shared memory, if not the one thread whose copy has written it.
+_EVERYONE, _NOBODY = -1, -2
 
 
 def launch(ptx: str, grid: int, threads: int, arguments: Sequence[np.ndarray | int]) -> None:
@@ -99,6 +105,9 @@ class _Block:
         kernel = program.kernel
         self.parameters = dict(zip(kernel.parameters, values, strict=True))
         self.shared = np.full(kernel.shared_bytes, 0xA5, np.uint8)
+        self.visible = np.full(kernel.shared_bytes, _EVERYONE)
+        self.copies: list[_Copies] = []
+        self.groups = np.zeros(threads, np.int64)  # of copies, that each thread has ended
         self.local = np.full((threads, kernel.local_bytes), 0xA5, np.uint8)
         self.registers = {
             prefix: np.zeros((count, threads), _register_word(kind))
@@ -127,6 +136,7 @@ class _Block:
                 if not np.array_equal(waiting, live):
                     raise Fault("a barrier that a part of the block reaches")
                 waiting[:] = False
+                self.visible[self.visible >= 0] = _EVERYONE
                 continue
             at = int(place[free].min())
             here = free & (place == at)
@@ -244,7 +254,63 @@ class _Block:
             raise Fault(f"shared byte {places.max() + size} of {self.shared.size}")
         if np.any(places % size):
             raise Fault(f"an access of {size} bytes is not aligned")
+        if self.copies or self.visible.max(initial=_EVERYONE) >= 0:
+            seen = self.visible[places[:, None] + np.arange(size)]
+            if np.any(seen == _NOBODY):
+                raise Fault("an asynchronous copy that no thread has waited for")
+            own = np.arange(self.threads)[on][:, None]
+            if np.any((seen >= 0) & (seen != own)):
+                raise Fault("another thread's asynchronous copy, without a barrier")
         return self.shared, places
+
+    # -- asynchronous copies -----------------------------------------------------------------------
+
+    def copy(self, target: str, source: str, size: int, count: np.ndarray, on) -> None:
+        """Start copies of ``count`` bytes (the rest of ``size`` is 0) from global to shared."""
+        threads = np.arange(self.threads)[on]
+        _, places = self.bytes_at("shared", self.place(target, on), size, on)
+        data = np.zeros((len(threads), size), np.uint8)
+        addresses, some = self.place(source, on), count > 0
+        if some.any():
+            for part in self.memory.by_buffer(addresses[some]):
+                chosen = np.flatnonzero(some)[part]
+                memory, at = self.memory.find(addresses[chosen], size)
+                data[chosen] = memory[at[:, None] + np.arange(size)]
+        data[np.arange(size) >= count[:, None]] = 0
+        rows = places[:, None] + np.arange(size)
+        self.visible[rows] = _NOBODY
+        self.copies.append(_Copies(threads, self.groups[threads], rows, data))
+
+    def end_group(self, on) -> None:
+        self.groups[on] += 1
+
+    def wait_for_groups(self, pending: int, on) -> None:
+        """Let the copies take place that are not of the last ``pending`` groups of the threads."""
+        waiting = np.zeros(self.threads, bool)
+        waiting[on] = True
+        left = []
+        for each in self.copies:
+            done = waiting[each.threads] & (each.groups < self.groups[each.threads] - pending)
+            self.shared[each.rows[done]] = each.data[done]
+            self.visible[each.rows[done]] = each.threads[done, None]
+            if not done.all():
+                left.append(each.only(~done))
+        self.copies = left
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Copies that threads have started in a group, to the bytes ``rows`` of shared memory."""
+
+    threads: np.ndarray
+    groups: np.ndarray
+    rows: np.ndarray
+    data: np.ndarray
+
+    def only(self, chosen: np.ndarray) -> _Copies:
+        return _Copies(
+            *(part[chosen] for part in (self.threads, self.groups, self.rows, self.data))
+        )
 
 
 def _register(operand: str) -> tuple[str, int]:

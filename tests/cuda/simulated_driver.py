@@ -6,7 +6,7 @@ Memory is host memory, functions are PTX, launches run at once.  It is slow: shr
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -27,6 +27,7 @@ class SimulatedDriver:
             "Simulated GPU", capability, 4, free, 10**9, 10**9, 256, 48 << 10, 1 << 20, "13.0"
         )
         self.left = free
+        self.has_graphs, self.replays = True, 0
         self.memory = Memory()
 
     def visit(self) -> AbstractContextManager[None]:
@@ -56,7 +57,10 @@ class SimulatedDriver:
     def download(self, array: np.ndarray, address: int) -> None:
         array.reshape(-1).view(np.uint8)[:] = self._bytes(address, array.nbytes)[1]
 
-    def move(self, to: int, source: int, size: int) -> None:
+    def move(self, to: int, source: int, size: int, stream: list | None = None) -> None:
+        if stream is not None:
+            stream.append(lambda: self.move(to, source, size))
+            return
         self._bytes(to, size)[1][:] = self._bytes(source, size)[1]
 
     def function(self, image: bytes, symbol: str) -> Program:
@@ -67,8 +71,33 @@ class SimulatedDriver:
     def arguments(self, values: Sequence[int]) -> list[int]:
         return list(values)
 
-    def launch(self, function: Program, grid: int, threads: int, arguments: list[int]) -> None:
+    def launch(
+        self,
+        function: Program,
+        grid: int,
+        threads: int,
+        arguments: list[int],
+        stream: list | None = None,
+    ) -> None:
+        if stream is not None:
+            stream.append(lambda: self.launch(function, grid, threads, arguments))
+            return
         function.run(grid, threads, arguments, self.memory)
+
+    def graph(self, record: Callable[[list], None]) -> list | None:
+        if not self.has_graphs:
+            return None
+        recorded: list[Callable[[], None]] = []
+        record(recorded)
+        return recorded
+
+    def replay(self, graph: list[Callable[[], None]]) -> None:
+        self.replays += 1
+        for start in graph:
+            start()
+
+    def destroy_graph(self, graph: list) -> None:
+        graph.clear()
 
     def event(self) -> list[int]:
         return [0]

@@ -30,6 +30,7 @@ from tests.kernels.exact_scalars import Scalar
 _APART = 1 << 40
 _MEMORY = re.compile(r"(buffer|shared|registers|offset)_([a-z]+\d*)((?:_\d+)*)$")
 _VALUE = re.compile(r"((?:load|store)(?:_some)?|splat|gather|scatter)_([a-z]+\d*)(?:x(\d+))?$")
+_COPY = re.compile(r"copy(_some)?_[a-z]+\d*$")
 _LANE = re.compile(r"lane_[a-z]+\d*x\d+_(\d+)$")
 _LANES = re.compile(r"(\w+_[a-z]+\d*)x(\d+)$")
 
@@ -130,6 +131,8 @@ class Namespace(dict):
             thread=lambda: self.kernel["cuda"].threadIdx.x,
             block=lambda: self.kernel["cuda"].blockIdx.x,
             barrier=lambda: self.kernel["cuda"].syncthreads(),
+            commit_copies=lambda: None,
+            wait_for_copies=lambda: None,
             quotient=lambda a, b: _counted(a, b) // b,
             remainder=lambda a, b: _counted(a, b) % b,
             fma_f32x4=fma,
@@ -150,6 +153,8 @@ class Namespace(dict):
             return getattr(self, f"_{kind}")(_dtype(code), *map(int, numbers.split("_")[1:]))
         if found := _VALUE.match(name):
             return _moved(found[1], found[2], int(found[3] or 0))
+        if _COPY.match(name):
+            return lambda q, i, p, j, some=True: q.store(i, p.load(j) if some else _zero(q))
         if found := _LANE.match(name):
             return lambda vector: vector[int(found[1])]
         if found := _LANES.match(name):
@@ -185,6 +190,10 @@ def _dtype(code: str) -> np.dtype:
     if code == "bool":
         return np.dtype(np.bool_)
     return np.dtype(f"{code[0]}{int(code[1:]) // 8}")
+
+
+def _zero(memory: Memory):
+    return memory.array.dtype.type(0)
 
 
 def _counted(a: int, b: int) -> int:

@@ -177,6 +177,56 @@ refused(lambda: driver.nanoseconds(start, driver.event()),
     assert (name, grid, threads) == ("copy_kernel", "7", "256")
 
 
+#: Records copies from a to b and on to c, and replays them with other data.
+GRAPH = """
+import ctypes
+import numpy as np
+from core_compiler.runtime.cuda_driver import Driver
+driver = Driver()
+here = driver.visit()
+here.__enter__()
+data = np.arange(1000, dtype=np.float32)
+a, b, c = (driver.allocate(data.nbytes) for _ in range(3))
+kernel = driver.function(b"\\x7fELF and more", "copy_kernel")
+streams = ctypes.CDLL("libcuda.so.1").fake_streams
+
+def record(stream):
+    arguments = driver.arguments([b, a, data.nbytes])
+    driver.launch(kernel, 7, 256, arguments, stream)
+    arguments[:] = 0  # a graph keeps the arguments as they were
+    driver.move(c, b, data.nbytes, stream)
+
+graph = driver.graph(record)
+assert streams() == 1
+"""
+
+
+def test_recorded_launches_are_replayed(driver_folder, tmp_path):
+    log = tmp_path / "log"
+    run(
+        driver_folder,
+        f"""{GRAPH}
+for offset in (0, 5):
+    driver.upload(a, data + offset)
+    driver.replay(graph)
+    back = np.zeros_like(data)
+    driver.download(back, c)
+    driver.wait()
+    assert np.array_equal(back, data + offset)
+driver.destroy_graph(graph)
+assert ctypes.CDLL("libcuda.so.1").fake_graphs() == 0
+""",
+        log=log,
+    )
+    assert [line.split()[:3] for line in log.read_text().splitlines()] == [
+        ["copy_kernel", "7", "256"]
+    ] * 2
+
+
+def test_a_driver_without_graphs_records_none(driver_folder):
+    run(driver_folder, f"{GRAPH}assert graph is None", capture=801)  # CUDA_ERROR_NOT_SUPPORTED
+
+
 def test_modules_and_the_stream_are_given_back(driver_folder):
     """Also where another thread drops the last user, which has no context of its own."""
     run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -64,6 +65,21 @@ GROUPS = {
         lambda b, x, w: b.matmul(x, w),
         normal(9, 70).astype(np.float16),
         normal(70, 37).astype(np.float16),
+    ),
+    "bf16": (
+        lambda b, x, w: b.matmul(x, w),
+        normal(9, 70).astype(ml_dtypes.bfloat16),
+        normal(70, 37).astype(ml_dtypes.bfloat16),
+    ),
+    "f8": (
+        lambda b, x, w: b.matmul(x, w),
+        normal(9, 70).astype(ml_dtypes.float8_e4m3fn),
+        normal(70, 37).astype(ml_dtypes.float8_e4m3fn),
+    ),
+    "3x3 bf16": (
+        _conv(1, 1),
+        normal(1, 5, 7, 6).astype(ml_dtypes.bfloat16),
+        normal(9, 5, 3, 3).astype(ml_dtypes.bfloat16),
     ),
     "i8": (
         lambda b, x, w: b.matmul(x, w),

@@ -57,6 +57,37 @@ def test_a_loop_ends_when_a_byte_on_the_gpu_says_so(name):
 
 
 @simulated_only
+@pytest.mark.parametrize("has_graphs", [True, False])
+def test_the_launches_of_later_calls_are_one_graph(made, has_graphs):
+    driver = SimulatedDriver()
+    driver.has_graphs = has_graphs
+    program, constants, _ = made.facts["program"]
+    executable = CudaDevice(kernel_cache("sm_90"), driver=driver).load(program, constants)
+    assert len(program.launches) == 2
+    x, y = inputs(made.stages[0].module)
+    for call in range(3):
+        total, sums = executable(x + call, y)
+        assert np.array_equal(total, np.maximum(x + call + y, 0))
+        assert np.array_equal(sums, made.executable(x + call, y)[1])
+        assert driver.replays == (call if has_graphs else 0)
+
+
+@simulated_only
+def test_a_watched_call_stops_between_launches(made):
+    driver = SimulatedDriver()
+    program, constants, _ = made.facts["program"]
+    executable = CudaDevice(kernel_cache("sm_90"), driver=driver).load(program, constants)
+    arrays = inputs(made.stages[0].module)
+    for _ in range(2):
+        executable(*arrays)
+    watch = executable.watch = Mock(writes=False)
+    watch.stops = lambda start, end: tuple(range(start, end))
+    executable(*arrays)
+    assert [call.args[0] for call in watch.after_launch.call_args_list] == [0, 1]
+    assert driver.replays == 1
+
+
+@simulated_only
 def test_everything_lies_in_one_aligned_block(made):
     executable = made.executable
     assert len(executable.device.driver.memory.buffers) == 1

@@ -87,8 +87,8 @@ def test_a_block_has_its_sums_in_registers_and_its_slabs_in_shared_memory():
     apart = {v.name: n for v, n in thread_axes(function).items()}
     assert apart == {"acc": 2, "total": 2}
     text = generate(function).text
-    assert "THREADS = 4 " in text and "registers_f32_32" in text and "shared_f32_64" in text
-    assert text.count("barrier()") == 2  # the slab is there; the slab was read
+    assert "THREADS = 4 " in text and "registers_f32_32" in text and "shared_f32_128" in text
+    assert text.count("barrier()") == 2  # the first slab is there; the next one is, this was read
     assert work_items(function, case.sizes) == 2 * 2
 
 

@@ -15,9 +15,11 @@ from core_compiler.scheduling.transforms import (
     Refused,
     carry_division,
     cover,
+    double_buffer,
     find_loop,
     fission,
     hoist,
+    hold_quotients,
     interchange,
     lift,
     mark,
@@ -150,6 +152,82 @@ def test_hoisting_a_sum_keeps_the_bits(m, n, k, start):
     assert run(f, m, n, k) == run(product(), m, n, k)
 
 
+def in_slabs(terms: int = 3) -> Function:
+    """The tiled product, whose slabs of so many terms (0: one, without a loop) are copied to
+    shared memory."""
+    f = hoist(fission(tiled(), ("i", "j"), "c", "total"), "c", ("i", "j"), "select")
+    if not terms:
+        f = hoist(fission(f, ("i", "j"), "k", "acc", suffix="_add"), "k", ("i", "j"), "store")
+        return stage(
+            stage(f, "a", "k", ("i",), "a_slab", (4,), space="shared"),
+            "b",
+            "k",
+            ("j",),
+            "b_slab",
+            (4,),
+            space="shared",
+        )
+    f = fission(split(f, "k", 3, "ks", "kk"), ("i", "j"), "ks", "acc", suffix="_add")
+    f = hoist(f, "ks", ("i", "j"), "store")
+    for operand, along in (("a", "i"), ("b", "j")):
+        slab = f"{operand}_slab"
+        f = stage(f, operand, "ks", ("kk", along), slab, (3, 4), space="shared")
+        f = round_up(f, f"kk_{slab}")
+    return f
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    m=SIZE,
+    n=SIZE,
+    k=st.integers(0, 13),
+    asynchronous=st.booleans(),
+    terms=st.sampled_from([0, 3]),
+)
+def test_double_buffers_keep_the_bits(m, n, k, asynchronous, terms):
+    """The slab after the last one of a chunk is the first one of the next chunk.  Without slabs
+    the inner loop begins where the chunk does."""
+    loops_ = ("c", "ks" if terms else "k")
+    f = double_buffer(in_slabs(terms), loops_, ("a_slab", "b_slab"), asynchronous)
+    halves = [op.result.type.shape for op in f.body.walk() if op.kind == "kernel.alloc"]
+    assert halves.count((2, 3, 4) if terms else (2, 4)) == 2
+    marks = [op for op in f.body.walk() if op.get("asynchronous")]
+    assert len(marks) == (4 if asynchronous else 0)  # of each operand, the first slab and the next
+    assert run(f, m, n, k) == run(product(), m, n, k)
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(h=SIZE, w=SIZE, trips=st.integers(0, 3))
+def test_held_quotients_are_those_of_each_iteration(h, w, trips):
+    """A row of y: the element of x at (quotient, remainder) of its number by w, the quotient."""
+    kb = KernelBuilder("quotients")
+    x = kb.buffer("x", ("h", "w"), "f32", strides=("w", 1))
+    y = kb.buffer("y", (4, 2), "f32", strides=(2, 1))
+    h_, w_, n = kb.size("h"), kb.size("w"), kb.size("n")
+    vector = {"loop": "vector"}
+    with (
+        kb.loop("again", 0, n),
+        kb.loop("i", 0, 2, **vector) as i,
+        kb.loop("j", 0, 2, **vector) as j,
+    ):
+        number = kb.add(kb.mul(i, 2), j)
+        at = kb.min(number, kb.sub(kb.mul(h_, w_), 1))
+        row, column = kb.floordiv(at, w_), kb.mod(at, w_)
+        kb.store(kb.load(x, row, column), y, number, 0)
+        kb.store(kb.cast(row, "f32"), y, number, 1)
+    f = kb.function()
+    held = hold_quotients(f, "i", "again")
+    inside = [op.kind for op in find_loop(held, "again").walk()]
+    assert "kernel.floordiv" not in inside and "kernel.mod" not in inside
+    x_ = np.random.default_rng(h * 10 + w).standard_normal((h, w)).astype(np.float32)
+    made = []
+    for each in (f, held):
+        verify(each)
+        made.append(np.zeros((4, 2), np.float32))
+        interpret(each, [x_, made[-1]], [h, w, trips])
+    assert made[0].tobytes() == made[1].tobytes()
+
+
 @settings(max_examples=examples(25), deadline=None)
 @given(m=SIZE, n=SIZE, k=SIZE, factor=st.integers(1, 5))
 def test_unrolling_a_sum_keeps_its_order(m, n, k, factor):
@@ -278,6 +356,13 @@ def test_small_steps_keep_the_bits():
         ),
         ("starts from another value", lambda: never_empty(product(start=-0.0), "c")),
         ("0 private buffers", lambda: split_dimension(product(), "tile", 0, 2)),
+        ("no quotients", lambda: hold_quotients(in_slabs(), "i_a_slab", "c")),
+        ("not directly in each other", lambda: double_buffer(in_slabs(), ("ib", "ks"), (), True)),
+        ("carries values", lambda: double_buffer(product(), ("c",), (), True)),
+        (
+            "used outside of the loop",
+            lambda: double_buffer(in_slabs(), ("c", "ks"), ("a_slab", "total"), True),
+        ),
         ("not read at stride one", lambda: vectorise(scale("strided"), "i", 4)),
     ],
 )

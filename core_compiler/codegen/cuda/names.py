@@ -3,6 +3,11 @@
 =======================================  ========================================================
 ``thread()``, ``block()``                this thread's number in its block; its block's in the grid
 ``barrier()``                            waits until all threads of the block have arrived
+``copy_f32(q, i, p, j)``                 q[i] = p[j], from global to shared memory, by the time the
+                                         thread has waited for its copies
+``copy_some_f32(q, i, p, j, c)``         the same if c, else +0
+``commit_copies()``                      ends a group of this thread's copies
+``wait_for_copies()``                    waits until all its groups have taken place
 ``quotient(a, b)``, ``remainder(a, b)``  of numbers from 0 to 2**32 - 1, in 32 bits
 ``buffer_f32_2(address)``                a buffer argument; buffer 2
 ``shared_f32_256_2()``                   memory of the block, 256 elements; buffer 2
@@ -36,8 +41,9 @@ from core_compiler.codegen.cuda.functions import contract_function
 from core_compiler.codegen.cuda.lanes import INTRINSICS
 from core_compiler.codegen.cuda.leaves import call
 from core_compiler.codegen.cuda.values import SPACES, pointer_type
-from core_compiler.codegen.memory import memory_type
+from core_compiler.codegen.memory import memory_bytes, memory_type
 from core_compiler.codegen.values import NUMBA, Pointer, Vector
+from core_compiler.numerics.primitives import boolean
 
 _FORM = re.compile(r"(?P<stem>\w+?)_(?P<dtype>[a-z][a-z0-9]*?)(?:x(?P<width>\d+))?(?:_(\d+))?$")
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
@@ -51,6 +57,8 @@ class Namespace(intrinsics.Namespace):
         if name in _PLAIN:
             return _PLAIN[name]
         stem, _, rest = name.partition("_")
+        if stem == "copy":
+            return _copy(rest.startswith("some_"))
         if stem in _MEMORY_FORMS:
             dtype, *numbers = rest.split("_")
             return _MEMORY_FORMS[stem](dtype, self.owner, self.buffers, *map(int, numbers))
@@ -101,10 +109,26 @@ def _divided(method: str):
     return divided
 
 
+def _written(text: str):
+    """Return the intrinsic that is one instruction of PTX, between accesses to memory."""
+
+    @intrinsic
+    def written(typing):
+        def codegen(context, builder, sig, values):
+            builder.asm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", [], True)
+            return context.get_dummy_value()
+
+        return types.none(), codegen
+
+    return written
+
+
 _PLAIN: dict[str, Callable] = {
     "thread": _register("tid.x"),
     "block": _register("ctaid.x"),
     "barrier": _barrier,
+    "commit_copies": _written("cp.async.commit_group;"),
+    "wait_for_copies": _written("cp.async.wait_group 0;"),
     "quotient": _divided("udiv"),
     "remainder": _divided("urem"),
 }
@@ -154,6 +178,46 @@ def _moved(dtype: str, owner: str, count: int):
         return pointer(pointer, types.int64), codegen
 
     return offset
+
+
+def _copy(some: bool):
+    """Return ``copy_f32(q, i, p, j)``, or ``copy_some_f32(q, i, p, j, c)`` (PTX ISA, cp.async)."""
+
+    def code(builder, q, to, p, source, condition=None):
+        size = memory_bytes(q.memory)
+        (to, i), (source, j) = to, source
+        operands = [
+            builder.ptrtoint(builder.gep(to, [i]), _I32),
+            builder.ptrtoint(builder.gep(source, [j]), _I64),
+        ]
+        kinds, text = "r,l", f"cp.async.ca.shared.global [$0], [$1], {size}"
+        if condition is not None:
+            operands.append(builder.select(condition, _I32(size), _I32(0)))
+            kinds, text = "r,l,r", f"{text}, $2"
+        function = ir.FunctionType(ir.VoidType(), [o.type for o in operands])
+        builder.asm(function, f"{text};", f"{kinds},~{{memory}}", operands, True)
+
+    if some:
+
+        @intrinsic
+        def copy_some(typing, q, i, p, j, condition):
+            def codegen(context, builder, sig, values):
+                code(builder, q, values[:2], p, values[2:4], values[4])
+                return context.get_dummy_value()
+
+            return types.none(q, types.int64, p, types.int64, boolean), codegen
+
+        return copy_some
+
+    @intrinsic
+    def copy(typing, q, i, p, j):
+        def codegen(context, builder, sig, values):
+            code(builder, q, values[:2], p, values[2:4])
+            return context.get_dummy_value()
+
+        return types.none(q, types.int64, p, types.int64), codegen
+
+    return copy
 
 
 def _registers(dtype: str, owner: str, count: int, elements: int, number: int):

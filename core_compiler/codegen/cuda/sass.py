@@ -22,6 +22,7 @@ _BITS = re.compile(r"\.(?:U|S)?(8|16|64|128)\b")
 _NO_RESULT = frozenset(
     (
         *("ST", "STG", "STS", "STL", "RED", "BRA", "BRX", "EXIT", "BAR", "BSSY", "BSYNC", "NOP"),
+        *("LDGSTS", "LDGDEPBAR"),
         *("MEMBAR", "RET", "CALL", "WARPSYNC", "ERRBAR", "CCTL", "DEPBAR", "YIELD"),
     )
 )
@@ -144,7 +145,7 @@ def _instruction(line: int, text: str) -> Instruction | None:
     operands = [part.strip() for part in found["rest"].split(",")] if found["rest"].strip() else []
     bits = _BITS.search(form)
     width = int(bits[1]) if bits else 32
-    memory = opcode in ("LDG", "LDS", "LDL", "LD", "STG", "STS", "STL", "ST", "LDC")
+    memory = opcode in ("LDG", "LDS", "LDL", "LD", "STG", "STS", "STL", "ST", "LDC", "LDGSTS")
     results = 0
     if opcode not in _NO_RESULT and operands:
         results = 1

@@ -4,6 +4,7 @@ A ``block`` nest is the grid, flattened into one dimension. Code between it and 
 runs identically in all threads of a block, except for stores, which only the first thread does;
 each thread runs its own iteration of a ``thread`` loop, if it has one. A barrier separates writes
 to the block's memory (shared, or scratch: a part of global memory for each block) from later reads.
+Before it, each thread waits for its asynchronous copies.
 """
 
 from __future__ import annotations
@@ -53,15 +54,28 @@ def generate(function: Function) -> Source:
     return Source(function.name, "\n".join(text).rstrip() + "\n", tuple(rows))
 
 
-def _accesses(ops: Iterable[Op]) -> tuple[set[Value], set[Value]]:
+#: Memory of a block, and the first index of an access to it (None: any).
+Part = tuple[Value, Value | None]
+
+
+def _accesses(ops: Iterable[Op]) -> tuple[set[Part], set[Part]]:
     """Return the block's own memory that ``ops`` read, and that they write."""
-    found: tuple[set[Value], set[Value]] = set(), set()
+    found: tuple[set[Part], set[Part]] = set(), set()
     for op in (o for outer in ops for o in outer.walk()):
         if op.kind in ("kernel.load", "kernel.store"):
-            memory = access(op)[0]
+            memory, where = access(op)
             if memory.type.space in ("shared", "scratch"):
-                found[op.kind == "kernel.store"].add(memory)
+                found[op.kind == "kernel.store"].add((memory, where[0] if where else None))
     return found
+
+
+def _whole(parts: Iterable[Part]) -> set[Part]:
+    """Return the memories of parts: what holds of an index ends with its iteration."""
+    return {(memory, None) for memory, _ in parts}
+
+
+def _is_asynchronous(op: Op) -> bool:
+    return op.kind == "kernel.store" and bool(op.get("asynchronous"))
 
 
 class _Writer(Writer):
@@ -74,11 +88,20 @@ class _Writer(Writer):
         self.threads, self.thread_axes = block_threads(function), thread_axes(function)
         self.in_thread_loop = False  # inside a thread loop
         # The block's memory that was read and written since the last barrier.
-        self.read: set[Value] = set()
-        self.written: set[Value] = set()
-        self.sides: list[tuple[set[Value], set[Value]]] = []
+        self.read: set[Part] = set()
+        self.written: set[Part] = set()
+        self.sides: list[tuple[set[Part], set[Part], bool]] = []
+        self.copying = False  # asynchronous copies run since the last barrier
+        copies = [op.operands[0] for op in function.body.walk() if _is_asynchronous(op)]
+        #: Values that only asynchronous copies read.
+        self.copied = {v for each in copies for v in self._copied_values(each)}
         self.loads: dict[Value, Value] = {}  # loads from the block's memory -> their buffer
         self.users = {value: op for op in function.body.walk() for value in op.operands}
+
+    def _copied_values(self, value: Value) -> list[Value]:
+        """Return the element that is copied, and its selection from it and 0 if there is one."""
+        op = self.defs[value]
+        return [value, op.operands[1]] if op.kind == "kernel.select" else [value]
 
     def write(self) -> None:
         function = self.function
@@ -194,6 +217,9 @@ class _Writer(Writer):
         self.indent = indent
         self.comment = ""
         self.in_thread_loop = False
+        if any(map(_is_asynchronous, op.walk())):
+            self.line("commit_copies()", op)
+            self.copying = True
 
     def _uniform_loop(self, op: Op) -> None:
         """Write a loop that all threads of a block run together, or that one thread runs.
@@ -202,12 +228,17 @@ class _Writer(Writer):
         """
         # The end may write what the next iteration reads: add a barrier to both.
         if not self.in_thread_loop:
-            self._emit_barrier_if_needed(*_accesses((op,)), op)
-        read, written = set(self.read), set(self.written)
+            touched, changed = map(_whole, _accesses((op,)))
+            self._emit_barrier_if_needed(touched, changed, op)
+        read, written, copying = set(self.read), set(self.written), self.copying
         lower, upper = map(self.name, op.operands[:2])
         super()._for(op)
+        if self.in_thread_loop:
+            return
+        self.read, self.written = _whole(self.read), _whole(self.written)
         if not (lower.isdigit() and upper.isdigit() and int(lower) < int(upper)):
             self.read, self.written = self.read | read, self.written | written
+            self.copying |= copying
 
     @override
     def counted(self, op: Op, bounds: tuple[str, str, str], carried: list[str]) -> None:
@@ -232,9 +263,9 @@ class _Writer(Writer):
     def _assign_carried(self, body: Block, carried: list[str]) -> None:
         super()._assign_carried(body, carried)
         if not self.in_thread_loop:
-            self._emit_barrier_if_needed(
-                *_accesses(body.ops)
-            )  # nothing inside it is carried out of it
+            # Nothing inside it is carried out of it.
+            read, written = map(_whole, _accesses(body.ops))
+            self._emit_barrier_if_needed(read, written)
 
     @override
     def _if(self, op: Op) -> None:
@@ -242,17 +273,18 @@ class _Writer(Writer):
 
         Only one side has run.
         """
-        start, self.sides = (self.read, self.written), []
+        start, self.sides = (self.read, self.written, self.copying), []
         super()._if(op)
-        for read, written in (start, *self.sides):
+        for read, written, copying in (start, *self.sides):
             self.read, self.written = self.read | read, self.written | written
+            self.copying |= copying
 
     @override
     def branch(self, region: Block) -> None:
-        sides, before = self.sides, (self.read, self.written)
+        sides, before = self.sides, (self.read, self.written, self.copying)
         super().branch(region)
-        self.sides = [*sides, (self.read, self.written)]
-        self.read, self.written = before
+        self.sides = [*sides, (self.read, self.written, self.copying)]
+        self.read, self.written, self.copying = before
 
     def _synchronise(self, op: Op) -> None:
         """Write a barrier if a thread may access what another has written or still reads."""
@@ -262,12 +294,29 @@ class _Writer(Writer):
         self.written |= written
 
     def _emit_barrier_if_needed(
-        self, read: set[Value], written: set[Value], op: Op | None = None
+        self, read: set[Part], written: set[Part], op: Op | None = None
     ) -> None:
-        if (read | written) & self.written or written & self.read:
+        if self._meet(read | written, self.written) or self._meet(written, self.read):
+            if self.copying:
+                self.line("wait_for_copies()")
+                self.copying = False
             self.line("barrier()")
-            self.read = {m for v, m in self.loads.items() if op and self._is_emitted_later(v, op)}
-            self.written = set()
+            late = (m for v, m in self.loads.items() if op and self._is_emitted_later(v, op))
+            self.read, self.written = {(m, None) for m in late}, set()
+
+    def _meet(self, first: set[Part], second: set[Part]) -> bool:
+        """Return whether two sets may have an element in common."""
+        return any(a is b and not self._are_halves(i, j) for a, i in first for b, j in second)
+
+    def _are_halves(self, first: Value | None, second: Value | None) -> bool:
+        """Return whether two indices are ``i`` and ``1 - i``."""
+        for one, other in ((first, second), (second, first)):
+            op = None if one is None else self.defs.get(one)
+            if op is not None and op.kind == "kernel.sub" and op.operands[1] is other:
+                base = self.defs.get(op.operands[0])
+                if base is not None and base.kind == "kernel.constant":
+                    return Constant.of(base).index == 1
+        return False
 
     def _is_emitted_later(self, value: Value, op: Op) -> bool:
         """Return whether a load is emitted at its use, and the use is at ``op`` or later."""
@@ -290,7 +339,26 @@ class _Writer(Writer):
         return super()._load(op)
 
     @override
+    def op(self, op: Op, block: Block | None = None, position: int = 0) -> None:
+        if not (op.results and op.result in self.copied):
+            super().op(op, block, position)
+
+    def _copy(self, op: Op) -> None:
+        """Write an asynchronous copy of an element, or of +0 where a condition is false."""
+        (memory, _), made = access(op), self.defs[op.operands[0]]
+        condition = [self.name(made.operands[0])] if made.kind == "kernel.select" else []
+        load = self.defs[made.operands[1]] if condition else made
+        source = access(load)[0]
+        parts = [self.name(memory), self.element_index(op)]
+        parts += [self.name(source), self.element_index(load), *condition]
+        form = "copy_some" if condition else "copy"
+        self.line(f"{form}_{scalars.code_name(memory.type.dtype)}({', '.join(parts)})", op)
+
+    @override
     def _store(self, op: Op) -> None:
+        if _is_asynchronous(op):
+            self._copy(op)
+            return
         if self.in_thread_loop:
             super()._store(op)
             return

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from core_compiler.codegen.cuda.sass import Instruction, Region
 from core_compiler.hardware.accesses import Access, KernelWork
-from core_compiler.hardware.pipes import BARRIER, BRANCH, MEMORY, Pipes, pipe_of
+from core_compiler.hardware.pipes import BARRIER, BRANCH, COPY, MEMORY, WAIT, Pipes, pipe_of
 from core_compiler.hardware.prediction import WarpWork
 from core_compiler.ir import Op, VectorType
 from core_compiler.ir.types import INDEX
@@ -90,9 +90,17 @@ class WarpExecution:
 
     def accesses_of(self, instruction: Instruction) -> list[tuple[Op, Access]]:
         """Return the accesses that an instruction may be: those of its space on its line."""
+        opcode = "LDG" if instruction.opcode == COPY else instruction.opcode
+        return self._accesses_as(instruction, opcode)
+
+    def stores_of(self, instruction: Instruction) -> list[tuple[Op, Access]]:
+        """Return the stores to shared memory of an asynchronous copy."""
+        return self._accesses_as(instruction, "STS")
+
+    def _accesses_as(self, instruction: Instruction, opcode: str) -> list[tuple[Op, Access]]:
         spaces = {"LDG": "global", "STG": "global", "LDS": "shared", "STS": "shared"}
-        space, op = spaces.get(instruction.opcode), self.op_of(instruction)
-        loads = instruction.opcode.startswith("LD")
+        space, op = spaces.get(opcode), self.op_of(instruction)
+        loads = opcode.startswith("LD")
         return [
             (each, found)
             for each in (self._statement(op) if space is not None and op is not None else ())
@@ -136,7 +144,9 @@ class WarpExecution:
             lane = element(value)
             wide = value.width if isinstance(value, VectorType) else 1
             found = self.accesses.get(each)
-            if found is not None and (found.space == "global" or not found.loads):
+            if found is not None and op.get("asynchronous"):
+                expected[COPY,] += 8 * lane.bytes * (not found.loads)
+            elif found is not None and (found.space == "global" or not found.loads):
                 opcode = {("global", True): "LDG", ("global", False): "STG"}.get(
                     (found.space, found.loads), "STS"
                 )
@@ -320,15 +330,18 @@ class Warp:
         totals.instructions[pipe] = totals.instructions.get(pipe, 0.0) + weight
         if instruction.opcode in ("LDS", "STS"):
             totals.shared += weight * self._occupied(instruction)
-        elif instruction.opcode in ("LDG", "STG"):
+        elif instruction.opcode in ("LDG", "STG", COPY):
             sectors = _mean([a.sectors for _, a in found] or [instruction.bits / 8])
             missing = _mean([a.misses() for _, a in found] or [1.0])
             totals.l1 += weight * self._occupied(instruction)
-            totals.sectors += weight * sectors * (missing if instruction.opcode == "LDG" else 1.0)
+            totals.sectors += weight * sectors * (1.0 if instruction.opcode == "STG" else missing)
+            if instruction.opcode == COPY:
+                stores = self.execution.stores_of(instruction)
+                totals.shared += weight * _mean([a.cycles for _, a in stores] or [1.0])
 
     def _occupied(self, instruction: Instruction) -> float:
         """Return the cycles that a request occupies the multiprocessor's memory."""
-        if instruction.opcode not in ("LDG", "STG", "LDS", "STS"):
+        if instruction.opcode not in ("LDG", "STG", "LDS", "STS", COPY):
             return 0.0
         words = max(1, instruction.bits // 32)
         return _mean([a.cycles for _, a in self._access(instruction)] or [words])
@@ -336,7 +349,7 @@ class Warp:
     def _latency(self, instruction, loop: Op | None, copies: int, seen: Counter) -> float:
         """Return the cycles until an instruction's result can be used."""
         latency = self.pipes.latency
-        if instruction.opcode != "LDG":
+        if instruction.opcode not in ("LDG", COPY):
             return self.pipes.result_cycles(instruction.opcode, instruction.form)
         found = self._access(instruction)
         slowest = latency["l1"] if found else latency["l2"]
@@ -380,6 +393,7 @@ class _Issue:
         self._warps = warps
         self._ready: dict[str, float] = {}
         self._free: dict[str, float] = {}
+        self._copied = 0.0  # when the last asynchronous copy has taken place
 
     def step(self, instruction: Instruction, latency: float, occupied: float) -> None:
         pipe = pipe_of(instruction.opcode, instruction.form)
@@ -388,6 +402,10 @@ class _Issue:
             start = max(start, self._ready.get(register, 0.0))
         if pipe == BARRIER:
             start += latency
+        if instruction.opcode == WAIT:
+            start = max(start, self._copied)
+        elif instruction.opcode == COPY:
+            self._copied = max(self._copied, start + latency)
         self.now = start
         busy = self._warps * max(1.0, occupied) if pipe == MEMORY else 0.0
         self._free[pipe] = start + (busy or self.pipes.interval(pipe))
@@ -401,6 +419,7 @@ class _Issue:
         """Count only a share of the time since ``start``."""
         self.now = start + (self.now - start) * share
         self._ready = {r: min(t, self.now + (t - self.now) * share) for r, t in self._ready.items()}
+        self._copied = min(self._copied, self.now + (self._copied - self.now) * share)
 
 
 def _mean(values: Sequence[float]) -> float:

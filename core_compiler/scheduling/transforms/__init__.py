@@ -10,7 +10,9 @@ reason.
 from core_compiler.scheduling.transforms.bytes import four_terms
 from core_compiler.scheduling.transforms.collapse import collapse
 from core_compiler.scheduling.transforms.division import carry_division
+from core_compiler.scheduling.transforms.double_buffer import double_buffer
 from core_compiler.scheduling.transforms.edit import Refused, find_loop, has_loop, requires
+from core_compiler.scheduling.transforms.hold import hold_quotients
 from core_compiler.scheduling.transforms.interior import interior, is_chosen_by, ranges
 from core_compiler.scheduling.transforms.layout import permute_dimensions, split_dimension
 from core_compiler.scheduling.transforms.loops import (
@@ -41,11 +43,13 @@ __all__ = [
     "collapse",
     "cover",
     "dispatch",
+    "double_buffer",
     "find_loop",
     "fission",
     "four_terms",
     "has_loop",
     "hoist",
+    "hold_quotients",
     "interchange",
     "interior",
     "is_chosen_by",

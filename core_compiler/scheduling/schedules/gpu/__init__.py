@@ -13,6 +13,8 @@ from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import Refused
 
 PRODUCTS = ("contraction", "convolution")
+#: The oldest compute capability that copies from global to shared memory by itself.
+ASYNCHRONOUS = (8, 0)
 
 
 def schedule(
@@ -20,12 +22,13 @@ def schedule(
     launches: Sequence[Sequence[int]] = (),
     processors: int = 132,
     tiles: str = "default",
+    capability: tuple[int, int] = (9, 0),
 ) -> Scheduled:
     """Return the kernel's schedule on a GPU.
 
     ``launches`` are the size arguments of its launches, by which a product's tiles are chosen.
     ``processors`` is the number of streaming multiprocessors that share the blocks (132 on an H100
-    or H200). ``tiles`` names a row of :data:`product.TILINGS`.
+    or H200). ``tiles`` names a row of :data:`product.TILINGS`. ``capability``: compute capability.
     """
     if kernel.attributes.get("family") in PRODUCTS:
         try:
@@ -33,7 +36,7 @@ def schedule(
             if not found.rows:  # a vector times a matrix: nothing is used twice
                 return elements.schedule(kernel, elements.SUM_THREADS, together=False)
             chosen = product.choose(kernel, found, launches, processors, product.TILINGS[tiles])
-            return product.schedule(kernel, found, chosen)
+            return product.schedule(kernel, found, chosen, capability >= ASYNCHRONOUS)
         except Refused:
             pass  # no columns to tile (a dot product, a depthwise convolution)
     if reductions(kernel) or _keeps_rows(kernel):

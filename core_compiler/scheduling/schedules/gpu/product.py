@@ -16,18 +16,22 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import For
 from core_compiler.scheduling.schedules.product import Product, canonical, extents, reorder
 from core_compiler.scheduling.schedules.simd import is_legal
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     cover,
+    double_buffer,
     fission,
     hoist,
+    hold_quotients,
     interchange,
     lift,
     mark,
     permute_dimensions,
     round_up,
+    specialise,
     split,
     split_dimension,
     stage,
@@ -86,6 +90,12 @@ TILINGS = {
     "small": (Tiles(8, 16, 4, 4, 8),),
 }
 
+#: The most products of a thread in a slab for which a full slab has straight code of its own.
+UNROLLED = 256
+#: Lanes of a multiprocessor; instructions for each product and each copied element, and the
+#: cycles between two products of a thread that is alone: fitted to predicted times of these kernels
+#: (hardware/prediction.py). Threads that keep a multiprocessor busy.
+LANES_OF_ALL, PER_PRODUCT, PER_COPY, ALONE, BUSY = 128, 1.25, 25, 2.8, 512
 #: The thread's number in the block's tile, and its own rows, groups of columns and lanes.
 TILE = ("ti", "tj", "r", "h", "v")
 #: Nests over the tile: fill with zeros, sum a slab, add to the total (which the first chunk is).
@@ -99,27 +109,51 @@ def choose(
     processors: int,
     tilings: Sequence[Tiles],
 ) -> Tiles:
-    """Return the tiles with the least estimated time for these launches.
+    """Return the tiles with the least estimated time for these launches."""
 
-    The estimate is the number of blocks per processor, times a block's work, divided by the share
-    of the peak that such a tile can reach.
-    """
+    def cycles(tiles: Tiles) -> float:
+        sizes = (extents(kernel, product, launch) for launch in launches)
+        return sum(Work.of(tiles, *each).cycles(processors) for each in sizes)
 
-    def cost(tiles: Tiles) -> float:
-        total = 0.0
-        for sizes in launches:
-            batch, rows, columns, terms = extents(kernel, product, sizes)
-            blocks = batch * -(-rows // tiles.rows) * -(-columns // tiles.columns)
-            total += (
-                -(-blocks // processors) * tiles.rows * tiles.columns * terms / tiles.efficiency
-            )
-        return total
-
-    return min(tilings, key=cost)
+    return min(tilings, key=cycles)
 
 
-def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
+@dataclass(frozen=True)
+class Work:
+    """A product in blocks of some ``tiles``, each with so many ``terms``."""
+
+    tiles: Tiles
+    blocks: int
+    terms: int
+
+    @staticmethod
+    def of(tiles: Tiles, batch: int, rows: int, columns: int, terms: int) -> Work:
+        return Work(tiles, batch * -(-rows // tiles.rows) * -(-columns // tiles.columns), terms)
+
+    def cycles(self, processors: int) -> float:
+        """Return the estimated cycles of the processor with the most blocks.
+
+        They are those of its instructions, or, if it has few blocks, of a block that waits for its
+        own results.
+        """
+        tiles, each = self.tiles, -(-self.blocks // processors)
+        area, copied = tiles.rows * tiles.columns, tiles.rows + tiles.columns
+        busy = each * (PER_PRODUCT * area + PER_COPY * copied) / LANES_OF_ALL
+        alone = ALONE * area / tiles.threads / tiles.efficiency**0.5
+        return self.terms * max(busy, alone)
+
+    def share(self, processors: int) -> float:
+        """Return the blocks' threads as a share of those that keep all processors busy."""
+        return self.blocks * self.tiles.threads / (processors * BUSY)
+
+
+def schedule(
+    kernel: Function, product: Product, tiles: Tiles, asynchronous: bool = True
+) -> Scheduled:
     """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``.
+
+    The copy of the next slab overlaps the arithmetic on the present one; ``asynchronous``: the GPU
+    can copy to shared memory by itself (compute capability 8.0 and newer).
 
     Raise ``Refused`` if it has no columns.
     """
@@ -139,12 +173,23 @@ def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
             permute_dimensions, sums, (0, 3, 1, 2, 4)
         )
     s = s.apply(hoist, "kk", TILE[2:], "there")
-    for phase in PHASES:
+    phases: tuple[str, ...] = PHASES
+    if tiles.depth * tiles.row_tile * tiles.column_tile <= UNROLLED:
+        s, phases = s.apply(specialise, "kk", "kk", tiles.depth), (*PHASES, "_full")
+    for phase in phases:
         # Results that are not adjacent (a transposed one) are stored one by one.
         if phase != "_out" or is_legal(vectorise, s.function, f"v{phase}", LANES):
             s = s.apply(vectorise, f"v{phase}", LANES)
         s = s.each(mark, (f"r{phase}", f"h{phase}", f"v{phase}"), "unrolled")
+    for phase in PHASES:
         s = s.each(mark, (f"ti{phase}", f"tj{phase}"), "thread")
+    for copied in ("b_slab", "a_slab"):
+        nest = first_loop(s.function, copied)
+        if is_legal(hold_quotients, s.function, nest, "c"):
+            s = s.apply(hold_quotients, nest, "c")
+    pipelined = ("c", *sum_loops(product.terms)), ("b_slab", "a_slab"), asynchronous
+    if is_legal(double_buffer, s.function, *pipelined):  # not if a copy has branches
+        s = s.apply(double_buffer, *pipelined)
     outer = (*product.batch, *product.columns[:-1], "ib", "jb")
     return s.each(mark, outer, "block").apply(lift)
 
@@ -154,11 +199,16 @@ def hoist_sums(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
     nest = ("ii", "jj")
     s = s.apply(fission, nest, "c", "total", space="register").apply(hoist, "c", nest, "select")
     s = s.apply(split, terms[-1], tiles.depth, "slab", "kk")
-    sum_loops = (*terms[:-1], "slab")
-    s = s.apply(fission, nest, sum_loops[0], "acc", space="register", suffix="_add")
-    for number, loop in enumerate(sum_loops):
+    inside = sum_loops(terms)
+    s = s.apply(fission, nest, inside[0], "acc", space="register", suffix="_add")
+    for number, loop in enumerate(inside):
         s = s.apply(hoist, loop, nest, "there" if number else "store")
     return s
+
+
+def sum_loops(terms: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the loops of a chunk around the work on a slab, outermost first."""
+    return (*terms[:-1], "slab")
 
 
 def slab(s: Scheduled, operand: str, along: str, extent: int, tiles: Tiles) -> Scheduled:
@@ -180,6 +230,12 @@ def slab(s: Scheduled, operand: str, along: str, extent: int, tiles: Tiles) -> S
         s = s.apply(interchange, part, own)
     s = s.each(mark, (own, f"kk_{name}"), "thread")
     return s.apply(mark, part, "unrolled")
+
+
+def first_loop(function: Function, memory: str) -> str:
+    """Return the outermost loop of the nest that fills a slab."""
+    names = (For.of(op).name for op in function.body.walk() if op.kind == "kernel.for")
+    return next(name for name in names if name.endswith(f"_{memory}"))
 
 
 def thread_tiles(s: Scheduled, phase: str, tiles: Tiles) -> Scheduled:
