@@ -104,7 +104,17 @@ class OtherSizes:
                 return bound, "family", 0
         imported = self.open(arrays)
         examples = tuple(numbers(a) for a in self._made.leaves(arrays))
-        made = self.start(imported, (*examples, *imported.state))
+        made, fresh = self._compile(imported, (*examples, *imported.state))
+        program, constants, *_ = made.facts["program"]
+        bound = Bound(self.load(program, constants), imported.trimmed, imported.positions)
+        self._enter(shapes, arrays)
+        return bound, "compiled", fresh
+
+    def _compile(
+        self, imported: Imported, examples: Sequence[np.ndarray]
+    ) -> tuple[Compilation, int]:
+        """Return the finished compile of an import, and how many kernels were compiled for it."""
+        made = self.start(imported, examples)
         made.finish()
         failed = sum(r.verdict == "failed" for records in made.checks.values() for r in records)
         if failed:
@@ -115,11 +125,7 @@ class OtherSizes:
                 1,
             )
         before = {c.ref.key for c in self._made.facts["compiled"].values()}
-        fresh = sum(c.ref.key not in before for c in made.facts["compiled"].values())
-        program, constants, *_ = made.facts["program"]
-        bound = Bound(self.load(program, constants), imported.trimmed, imported.positions)
-        self._enter(shapes, arrays)
-        return bound, "compiled", fresh
+        return made, sum(c.ref.key not in before for c in made.facts["compiled"].values())
 
     def _enter(self, shapes: Shapes, arrays: Sequence) -> None:
         """Make a family if ``shapes`` are the third on a line."""
@@ -180,8 +186,12 @@ class OtherSizes:
         edit = replace(old.options.edit, options=changed)
         made = start(imported.module, old.target, replace(old.options, edit=edit), tuple(arrays))
         made.facts[EARLIER] = scheduled_as(old.module, old.facts)
-        made.bind_import(imported)
+        self._name(made, imported)
         return made
+
+    def _name(self, made: Compilation, imported: Imported) -> None:
+        """Let a compile take over the names, state and results of its import."""
+        made.bind_import(imported)
 
     def load(self, program: Any, constants: Any, like: Any = None) -> Any:
         """Return a program bound to the device; it shares the constants of ``like``."""
@@ -192,13 +202,17 @@ class OtherSizes:
 
     def _forget(self) -> None:
         """Drop the programs that were used longest ago, if there are too many."""
-        threads = getattr(self._made.executable.device, "threads", 1)
         budget = SHARE * memory.available_bytes()
         taken = 0
         for number, (shapes, bound) in enumerate(reversed(list(self._bound.items()))):
-            taken += bound.executable.program.memory_bytes(threads, constants=False)
+            taken += self._bytes(bound)
             if number and (taken > budget or number >= KEPT):
                 del self._bound[shapes]
+
+    def _bytes(self, bound: Bound) -> int:
+        """Return the memory of a program but for its constants."""
+        threads = getattr(self._made.executable.device, "threads", 1)
+        return bound.executable.program.memory_bytes(threads, constants=False)
 
 
 def _shape(array: Any) -> tuple[int, ...]:
