@@ -238,15 +238,31 @@ def _step_reopener(
     model: Any, training: Training
 ) -> Callable[[Sequence[np.ndarray]], tuple[Imported, Joint]]:
     """Return a function that begins the step of a model again, for batches of other sizes."""
-    stamp = _stamp(model)
+    stamp, modes = _stamp(model), _modes(model)
 
     def reopen(batch: Sequence[np.ndarray]) -> tuple[Imported, Joint]:
         if _stamp(model) != stamp:
             raise UserError("the file has changed", str(model), "compile it again")
-        imported, joint, _ = _begun_step(model, batch, training, "training step")
+        present = _modes(model)
+        try:
+            _set_modes(modes)  # the parts that train, as at the compile
+            imported, joint, _ = _begun_step(model, batch, training, "training step")
+        finally:
+            _set_modes(present)
         return imported, joint
 
     return reopen
+
+
+def _modes(model: Any) -> list[tuple[Any, bool]]:
+    """Return the parts of a torch module and whether each is in training mode."""
+    parts = getattr(model, "modules", None)
+    return [(part, part.training) for part in parts()] if callable(parts) else []
+
+
+def _set_modes(modes: Sequence[tuple[Any, bool]]) -> None:
+    for part, mode in modes:
+        part.training = mode
 
 
 def _need_examples(

@@ -271,7 +271,7 @@ class TrainingStep:
 
         Raise UserError if the model does not permit them, or if they cannot be divided into shards.
         """
-        own = self._own_bound()
+        own = self.own_bound()
         rows = batch if self.shards == 1 else shard_of(batch, 0, self.shards)
         if self.other_batches is None or shapes_of(rows) == self.batch_shapes:
             return own
@@ -283,7 +283,8 @@ class TrainingStep:
         arguments = self.compilation.stages[0].module.main.arguments
         return tuple(arguments[i].type.shape for i in self.roles.numbers("batch"))
 
-    def _own_bound(self) -> BoundStep:
+    def own_bound(self) -> BoundStep:
+        """Return the program for the sizes of the example."""
         if self._run is None:
             self._run = BoundStep(self._load, self.positions, self.compilation)
         return self._run
@@ -291,7 +292,7 @@ class TrainingStep:
     @property
     def executable(self) -> Executable:
         """The loaded program for the sizes of the example (with shards, that of the first)."""
-        bound = self._own_bound()
+        bound = self.own_bound()
         bound.loaded(self.shards, self.own, self.join)
         return bound.executables[0]
 
@@ -303,7 +304,7 @@ class TrainingStep:
 
     def _loaded(self, bound: BoundStep) -> Program:
         """Return a program, which is loaded on first use; the first one's device has the state."""
-        own = self._own_bound()
+        own = self.own_bound()
         program = own.loaded(self.shards, self.own, self.join)
         if self.shards == 1:
             self.state = [
@@ -480,7 +481,7 @@ class TrainingStep:
     @cached_property
     def probes(self) -> Probes:
         """The values of the step that are in memory, with their locations."""
-        return self._own_bound().probes
+        return self.own_bound().probes
 
     @cached_property
     def names(self) -> list[NamedValue]:
