@@ -110,5 +110,3 @@ class OtherBatches(OtherSizes):
     @override
     def _bytes(self, bound: Any) -> int:
         return bound.bytes or bound.compilation.facts["program"][0].memory_bytes(1)
-
-

@@ -6,7 +6,7 @@ a reshape whose result type has the order derived here is a *free view*: the sam
 
 from __future__ import annotations
 
-from core_compiler.ir import Op, TensorType
+from core_compiler.ir import Op
 from core_compiler.ir.types import ordered_strides
 from core_compiler.ops import typed
 

@@ -90,7 +90,9 @@ def fit(
     workers = whole("fit", "workers", workers, 1, 2**31, "pass 1 or more")
     path = None if folder is None else Path(folder)
     inject = Injection.of(inject) if isinstance(inject, str) else inject
-    plan = Plan(iterations, batch, seed, path, every, receipts, ops_every, inject, leaves, drop_last)
+    plan = Plan(
+        iterations, batch, seed, path, every, receipts, ops_every, inject, leaves, drop_last
+    )
     if task:
         run_file.check_task(task)
     source = for_step(step, data)
@@ -172,18 +174,14 @@ def _check_workers(data: Data | Stream, plan: Plan, workers: int, scheduler: str
         )
 
 
-def _save_stopped(
-    step: TrainingStep, plan: Plan, data: Data | Stream, history: History
-) -> Stopped:
+def _save_stopped(step: TrainingStep, plan: Plan, data: Data | Stream, history: History) -> Stopped:
     problem = _save_finished(step, plan, data, history)
     assert plan.folder is not None
     last_kept = max(checkpoint.list_checkpoints(plan.folder), default=0)
     return Stopped(step.iteration, last_kept, problem)
 
 
-def _save_finished(
-    step: TrainingStep, plan: Plan, data: Data | Stream, history: History
-) -> str:
+def _save_finished(step: TrainingStep, plan: Plan, data: Data | Stream, history: History) -> str:
     """Save the iterations since the newest checkpoint; return the error if that fails."""
     assert plan.folder is not None
     path = plan.folder / checkpoint.name_of(step.iteration)

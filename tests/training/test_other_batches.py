@@ -274,8 +274,8 @@ def test_workers_end_epochs_as_one_process_does():
         history = fit(step, _data(), iterations=7, batch=8, workers=workers)
         found.append((history.loss, step.digest))
     assert found[0] == found[1]
+    stream = Stream(list(zip(*_data(), strict=True)))
     with pytest.raises(UserError, match="the size of an iterable's last batch is unknown"):
-        stream = Stream(list(zip(*_data(), strict=True)))
         fit(step, stream, iterations=9, batch=8, workers=2, drop_last=False)
 
 

@@ -91,9 +91,7 @@ def run(arguments: Namespace) -> int:
         check_results = checked(arguments, step, data, None)
         found |= {name: check_results[name] for name in ("checks", "failures")}
     plan, _ = decided(runs.plan(arguments), step, data)
-    batches = [
-        data.batch(i, plan.batch, plan.seed, plan.drop_last) for i in range(plan.iterations)
-    ]
+    batches = [data.batch(i, plan.batch, plan.seed, plan.drop_last) for i in range(plan.iterations)]
     made = compare(step, model, batches, progress.progress)
     # The step is compared without dropout, its nodes with it.
     try:

@@ -200,7 +200,9 @@ def schedule(
     copied = term if copy_adjacent else "ip_rows"
     s = s.split_off(outline, copied, f"pack_{tiles.name}")
     if staged:
-        s = s.split_off(outline, f"{terms[0]}_cols" if streamed else "jp_cols", f"panels_{tiles.name}")
+        s = s.split_off(
+            outline, f"{terms[0]}_cols" if streamed else "jp_cols", f"panels_{tiles.name}"
+        )
     s = s.split_off(outline, "ii_add", "register_tile", first="ii_init", streams=("b", "cols"))
     s = count_rows(
         make_sequential(register_tiles(s, tiles)),

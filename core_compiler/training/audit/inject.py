@@ -89,9 +89,7 @@ class Injection:
             raise UserError(f"{wanted} is inside a kernel: {why}", "inject", hint)
         return found
 
-    def watch(
-        self, names: Sequence[NamedValue], probes: Probes, iteration: int
-    ) -> Watch | None:
+    def watch(self, names: Sequence[NamedValue], probes: Probes, iteration: int) -> Watch | None:
         """Return the watch that flips the bit in its iteration; None for others."""
         if iteration != self.iteration:
             return None

@@ -120,7 +120,7 @@ class Run:
             self.run(number, [])
 
     def _batch(self, iteration: int) -> tuple[np.ndarray, ...]:
-        step, data = self._open()
+        data = self.data  # decides the plan
         plan = self.plan
         return data.batch(iteration - 1, plan.batch, plan.seed, plan.drop_last)
 

@@ -98,7 +98,13 @@ def iterate(
         watch(history.progress(plan.iterations, plan.batch))
         is_last = number + 1 == plan.iterations
         if folder is not None and (is_last or (plan.every and (number + 1) % plan.every == 0)):
-            save(step, folder / checkpoint.name_of(number + 1), plan.seed, data.position, plan.drop_last)
+            save(
+                step,
+                folder / checkpoint.name_of(number + 1),
+                plan.seed,
+                data.position,
+                plan.drop_last,
+            )
         if worker_lost is not None:
             raise worker_lost
     if folder is not None and 0 < step.iteration == plan.iterations:

@@ -88,8 +88,8 @@ class Plan:
     ops_every: int = 0
     inject: Injection | None = None
     leaves: str = "fast"
-    #: Whether the examples that are left over at the end of an epoch are left out; None: nobody
-    #: has decided it, and no epoch ends in the run.
+    #: Whether the examples that are left over at the end of an epoch are left out; None: undecided,
+    #: because no epoch ends in the run.
     drop_last: bool | None = None
 
     def __post_init__(self) -> None:
