@@ -148,6 +148,20 @@ def test_positions_are_checked_at_every_size() -> None:
     assert how(made)[-1] == "family"
 
 
+def test_sizes_0_and_1_are_taken_as_by_torch() -> None:
+    """An export without a range begins at 2, and runs below it too."""
+    module = seeded(Rows())
+    program = exported(module, (torch.randn(4, 24),), ({0: torch.export.Dim.DYNAMIC},))
+    made = cc.compile(program)
+    for batch in (1, 0):
+        x = drawn(batch, 24)
+        wanted = program.module()(torch.from_numpy(x)).detach().numpy()
+        np.testing.assert_allclose(made(x)[0], wanted, atol=1e-6)
+    larger = exported(module, (torch.randn(4, 24),), ({0: torch.export.Dim("n", min=3)},))
+    with pytest.raises(UserError, match=r"= 2 is not in 3\.\.infinity"):
+        cc.compile(larger)(drawn(2, 24))
+
+
 def test_a_live_module_is_imported_for_each_size() -> None:
     module = seeded(Rows())
     made = cc.compile(module, (drawn(3, 24),))
