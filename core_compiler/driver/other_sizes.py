@@ -50,12 +50,17 @@ class Rebind:
 class OtherSizes:
     """The programs of a compiled model at other sizes of its inputs.
 
-    ``reopen`` imports the model for inputs (as a caller passes them).  ``rebinds`` lists what was
-    made, in order.
+    ``reopen`` imports the model for inputs (as a caller passes them), ``refilled`` maps inputs to a
+    function that replaces their arrays.  ``rebinds`` lists what was made, in order.
     """
 
-    def __init__(self, made: Compilation, reopen: Callable[[Sequence], Imported]):
-        self._made, self._reopen = made, reopen
+    def __init__(
+        self,
+        made: Compilation,
+        reopen: Callable[[Sequence], Imported],
+        refilled: Callable[[Sequence], Callable[[Sequence], Sequence]] = lambda inputs: tuple,
+    ):
+        self._made, self._reopen, self._refilled = made, reopen, refilled
         self._bound: OrderedDict[Shapes, Bound] = OrderedDict()
         self._compiled: list[Shapes] = []
         self._lines: dict[Line, Families] = {}
@@ -64,7 +69,7 @@ class OtherSizes:
 
     def of(self, made: Compilation) -> OtherSizes:
         """Return those of another compilation of the same model."""
-        return OtherSizes(made, self._reopen)
+        return OtherSizes(made, self._reopen, self._refilled)
 
     @property
     def reasons(self) -> list[str]:
@@ -134,15 +139,14 @@ class OtherSizes:
         self._compiled.append(shapes)
         if self._made.options.check:
             return  # each size is checked
-        if len(arrays) != len(shapes) or not all(hasattr(a, "shape") for a in arrays):
-            return  # the arguments of a JAX function are trees
         lines = (Line.through(other, shapes) for other in known)
         for line in dict.fromkeys(each for each in lines if each is not None):
             sizes = [t for s in (*known, shapes) if (t := line.find(s)) is not None]
             tried = self._lines[line].tried if line in self._lines else 0
             if len(sizes) < BEGIN * (1 + tried) or tried >= ATTEMPTS:
                 continue
-            families = self._lines.setdefault(line, Families(line, self, arrays))
+            leaves, refill = self._made.leaves(arrays), self._refilled(arrays)
+            families = self._lines.setdefault(line, Families(line, self, leaves, refill))
             families.tried += 1
             if sizes[-1] == max(sizes) or tried:  # what grows goes on
                 families.form(sizes[-1], sizes[-1] * GROWTH)

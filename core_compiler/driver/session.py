@@ -105,13 +105,14 @@ def compile(
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
     made.bind_import(imported)
-    if imported.facts.get("frontend") == "jax":
-        from core_compiler.frontends.stablehlo.jax import leaves
-
-        made.leaves = leaves
     made.about = _about(model, imported, found.name, how)
     if frontend is None and not isinstance(model, Imported | Module):
         made.other_sizes = OtherSizes(made, _reopener(model))
+    if imported.facts.get("frontend") == "jax":
+        from core_compiler.frontends.stablehlo import jax
+
+        made.leaves = jax.leaves
+        made.other_sizes = OtherSizes(made, _reopener(model), jax.refilled)
     if not finish:
         return made
     finished(made, record)
