@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from workbench.commands.cli import main
@@ -71,3 +72,27 @@ def test_the_peer_has_that_size_too(files: Path, capsys) -> None:
 def test_what_cannot_be_set_is_said(files: Path, name, size, message, capsys) -> None:
     assert main(["run", str(files / name), "--size", size]) == 2
     assert message in capsys.readouterr().err
+
+
+def model():
+    return torch.nn.Linear(6, 4), (torch.ones(2, 6),)
+
+
+def function():
+    jax = pytest.importorskip("jax")
+    weights = {"w": np.ones((6, 4), np.float32)}
+    return lambda weights, x: jax.numpy.tanh(x @ weights["w"]), (weights, np.ones((2, 6), "f4"))
+
+
+@pytest.mark.parametrize(("name", "axis"), [("model", "input.0"), ("function", "x.0")])
+def test_a_functions_model_takes_inputs_of_other_sizes(name: str, axis: str, capsys) -> None:
+    place = f"{__name__}:{name}"
+    assert "float32[2, 4]" in outputs(capsys, place)
+    assert "float32[5, 4]" in outputs(capsys, place, "--shape", f"{axis}=5")
+    for size, message in (
+        (f"{axis}=-1", f"expected a size of 0 or more for {axis}, got -1"),
+        ("z.0=5", "unknown size 'z.0'; sizes of its inputs: "),
+        ("batch=5", "is named INPUT.AXIS (x.0=5)"),
+    ):
+        assert main(["run", place, "--shape", size]) == 2
+        assert message in capsys.readouterr().err
