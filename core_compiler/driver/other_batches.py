@@ -42,10 +42,12 @@ class OtherBatches(OtherSizes):
         """Return the program for a batch (of one shard); UserError if the model permits none."""
         self._check_dtypes(batch)
         self._made.finish()
-        return self.bind(batch, batch)
+        found: Any = self.bind(batch, batch)
+        return found
 
     def loaded(self) -> Sequence[BoundStep]:
-        return list(self._bound.values())
+        programs: list[Any] = list(self._bound.values())
+        return programs
 
     def _check_dtypes(self, batch: Sequence[np.ndarray]) -> None:
         arguments = self._made.stages[0].module.main.arguments

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from core_compiler.support.errors import UserError
+from workbench.app.workspace import Workspace
 from workbench.commands.cli import main
 
 torch = pytest.importorskip("torch")
@@ -96,3 +98,12 @@ def test_a_functions_model_takes_inputs_of_other_sizes(name: str, axis: str, cap
     ):
         assert main(["run", place, "--shape", size]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_the_page_takes_sizes_as_text(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    recorded = {"sizes": {"batch": 3, "image": 64}, "shape": " batch=5, x.1=7 "}
+    assert workspace.job("resnet18", recorded)["sizes"] == {"batch": 5, "image": 64, "x.1": 7}
+    assert workspace.job("resnet18", {"shape": ""})["sizes"] == {}
+    with pytest.raises(UserError, match="sizes: cannot parse '5'; write NAME=VALUE"):
+        workspace.job("resnet18", {"shape": "5"})

@@ -131,7 +131,9 @@ class Run:
     def run(self, iteration: int, watches: list[Watch | None]) -> float:
         """Run one iteration, with the fault of the run's configuration, and return the loss."""
         step, given, inject = self.step, self._batch(iteration), self.plan.inject
-        injected = inject and inject.watch(step.names, self.probes(iteration), iteration)
+        injected = (
+            None if inject is None else inject.watch(step.names, self.probes(iteration), iteration)
+        )
         step.watch = combine_watches([injected, *watches])
         try:
             return step(*given)

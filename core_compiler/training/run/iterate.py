@@ -64,8 +64,8 @@ def iterate(
             probes = step.bound(examples).probes
             step.watch = combine_watches(
                 [
-                    plan.inject and plan.inject.watch(step.names, probes, number + 1),
-                    recorder and recorder.watch(number + 1, probes),
+                    plan.inject.watch(step.names, probes, number + 1) if plan.inject else None,
+                    recorder.watch(number + 1, probes) if recorder else None,
                 ]
             )
         with deferred_interrupts():  # an iteration without its receipt would leave a gap
