@@ -209,11 +209,12 @@ class _Search:
             step, given = self.b.build(edit)
             data = for_step(step, given)
         step.load_state_dict(self.first)
-        recorder = Recorder(step.probes, "gradients")
-        step.watch = recorder.watch(self.iteration)
         plan = self.a.plan
+        batch = data.batch(self.iteration - 1, plan.batch, plan.seed, plan.drop_last)
+        recorder = Recorder(step.bound(batch).probes, "gradients")
+        step.watch = recorder.watch(self.iteration)
         try:
-            loss = step(*data.batch(self.iteration - 1, plan.batch, plan.seed))
+            loss = step(*batch)
         finally:
             step.watch = None
         return step, recorder.receipt(self.iteration, loss, step)

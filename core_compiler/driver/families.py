@@ -146,8 +146,16 @@ class Families:
     made a family larger.
     """
 
-    def __init__(self, line: Line, model: CompiledModel, arrays: Sequence):
+    def __init__(
+        self,
+        line: Line,
+        model: CompiledModel,
+        arrays: Sequence,
+        refill: Callable[[Sequence[np.ndarray]], Sequence] = tuple,
+    ):
+        """Create the families of a line; ``refill`` maps arrays to a caller's inputs."""
         self.line, self.model, self.reason, self.tried = line, model, "", 0
+        self._refill = refill
         self._arrays = [numbers(a) for a in arrays]  # values that shapes may depend on
         self._found: list[_Ranged] = []
         self._imports: dict[int, Imported] = {}
@@ -264,13 +272,14 @@ class Families:
 
     def _resized(self, t: int) -> list[np.ndarray]:
         shapes = self.line.at(t)
-        return [np.resize(a, shape) for a, shape in zip(self._arrays, shapes, strict=True)]
+        pairs = zip(self._arrays, shapes, strict=True)
+        return [a if a.shape == shape else np.resize(a, shape) for a, shape in pairs]
 
     def _opens(self, t: int) -> bool:
         """Import the model at a size; return whether it permits that size."""
         if t not in self._imports and all(n >= 0 for s in self.line.at(t) for n in s):
             with suppress(UserError):
-                self._imports[t] = self.model.open(self._resized(t))
+                self._imports[t] = self.model.open(self._refill(self._resized(t)))
         return t in self._imports
 
 

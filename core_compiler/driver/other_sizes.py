@@ -50,12 +50,17 @@ class Rebind:
 class OtherSizes:
     """The programs of a compiled model at other sizes of its inputs.
 
-    ``reopen`` imports the model for inputs (as a caller passes them).  ``rebinds`` lists what was
-    made, in order.
+    ``reopen`` imports the model for inputs (as a caller passes them), ``refilled`` maps inputs to a
+    function that replaces their arrays.  ``rebinds`` lists what was made, in order.
     """
 
-    def __init__(self, made: Compilation, reopen: Callable[[Sequence], Imported]):
-        self._made, self._reopen = made, reopen
+    def __init__(
+        self,
+        made: Compilation,
+        reopen: Callable[[Sequence], Imported],
+        refilled: Callable[[Sequence], Callable[[Sequence], Sequence]] = lambda inputs: tuple,
+    ):
+        self._made, self._reopen, self._refilled = made, reopen, refilled
         self._bound: OrderedDict[Shapes, Bound] = OrderedDict()
         self._compiled: list[Shapes] = []
         self._lines: dict[Line, Families] = {}
@@ -64,7 +69,7 @@ class OtherSizes:
 
     def of(self, made: Compilation) -> OtherSizes:
         """Return those of another compilation of the same model."""
-        return OtherSizes(made, self._reopen)
+        return OtherSizes(made, self._reopen, self._refilled)
 
     @property
     def reasons(self) -> list[str]:
@@ -104,7 +109,17 @@ class OtherSizes:
                 return bound, "family", 0
         imported = self.open(arrays)
         examples = tuple(numbers(a) for a in self._made.leaves(arrays))
-        made = self.start(imported, (*examples, *imported.state))
+        made, fresh = self._compile(imported, (*examples, *imported.state))
+        program, constants, *_ = made.facts["program"]
+        bound = Bound(self.load(program, constants), imported.trimmed, imported.positions)
+        self._enter(shapes, arrays)
+        return bound, "compiled", fresh
+
+    def _compile(
+        self, imported: Imported, examples: Sequence[np.ndarray]
+    ) -> tuple[Compilation, int]:
+        """Return the finished compile of an import, and how many kernels were compiled for it."""
+        made = self.start(imported, examples)
         made.finish()
         failed = sum(r.verdict == "failed" for records in made.checks.values() for r in records)
         if failed:
@@ -115,11 +130,7 @@ class OtherSizes:
                 1,
             )
         before = {c.ref.key for c in self._made.facts["compiled"].values()}
-        fresh = sum(c.ref.key not in before for c in made.facts["compiled"].values())
-        program, constants, *_ = made.facts["program"]
-        bound = Bound(self.load(program, constants), imported.trimmed, imported.positions)
-        self._enter(shapes, arrays)
-        return bound, "compiled", fresh
+        return made, sum(c.ref.key not in before for c in made.facts["compiled"].values())
 
     def _enter(self, shapes: Shapes, arrays: Sequence) -> None:
         """Make a family if ``shapes`` are the third on a line."""
@@ -128,15 +139,14 @@ class OtherSizes:
         self._compiled.append(shapes)
         if self._made.options.check:
             return  # each size is checked
-        if len(arrays) != len(shapes) or not all(hasattr(a, "shape") for a in arrays):
-            return  # the arguments of a JAX function are trees
         lines = (Line.through(other, shapes) for other in known)
         for line in dict.fromkeys(each for each in lines if each is not None):
             sizes = [t for s in (*known, shapes) if (t := line.find(s)) is not None]
             tried = self._lines[line].tried if line in self._lines else 0
             if len(sizes) < BEGIN * (1 + tried) or tried >= ATTEMPTS:
                 continue
-            families = self._lines.setdefault(line, Families(line, self, arrays))
+            leaves, refill = self._made.leaves(arrays), self._refilled(arrays)
+            families = self._lines.setdefault(line, Families(line, self, leaves, refill))
             families.tried += 1
             if sizes[-1] == max(sizes) or tried:  # what grows goes on
                 families.form(sizes[-1], sizes[-1] * GROWTH)
@@ -180,8 +190,12 @@ class OtherSizes:
         edit = replace(old.options.edit, options=changed)
         made = start(imported.module, old.target, replace(old.options, edit=edit), tuple(arrays))
         made.facts[EARLIER] = scheduled_as(old.module, old.facts)
-        made.bind_import(imported)
+        self._name(made, imported)
         return made
+
+    def _name(self, made: Compilation, imported: Imported) -> None:
+        """Let a compile take over the names, state and results of its import."""
+        made.bind_import(imported)
 
     def load(self, program: Any, constants: Any, like: Any = None) -> Any:
         """Return a program bound to the device; it shares the constants of ``like``."""
@@ -192,13 +206,17 @@ class OtherSizes:
 
     def _forget(self) -> None:
         """Drop the programs that were used longest ago, if there are too many."""
-        threads = getattr(self._made.executable.device, "threads", 1)
         budget = SHARE * memory.available_bytes()
         taken = 0
         for number, (shapes, bound) in enumerate(reversed(list(self._bound.items()))):
-            taken += bound.executable.program.memory_bytes(threads, constants=False)
+            taken += self._bytes(bound)
             if number and (taken > budget or number >= KEPT):
                 del self._bound[shapes]
+
+    def _bytes(self, bound: Bound) -> int:
+        """Return the memory of a program but for its constants."""
+        threads = getattr(self._made.executable.device, "threads", 1)
+        return bound.executable.program.memory_bytes(threads, constants=False)
 
 
 def _shape(array: Any) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from core_compiler import targets
 from core_compiler.driver import known_models
 from core_compiler.driver.compilation import Compilation, Options, start
+from core_compiler.driver.other_batches import OtherBatches
 from core_compiler.driver.other_sizes import OtherSizes
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.open import Opened, as_arrays, name_of, open_model
@@ -25,7 +26,7 @@ from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.pipelines.pipeline import LEVELS_OF, PipelineEdit, level_of
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
-from core_compiler.training.graph.joint import build_joint, names
+from core_compiler.training.graph.joint import Joint, build_joint, names
 from core_compiler.training.graph.losses import Loss, Own
 from core_compiler.training.graph.roles import Roles
 from core_compiler.training.run.step import TrainingStep, shard_of
@@ -104,13 +105,14 @@ def compile(
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
     made.bind_import(imported)
-    if imported.facts.get("frontend") == "jax":
-        from core_compiler.frontends.stablehlo.jax import leaves
-
-        made.leaves = leaves
     made.about = _about(model, imported, found.name, how)
     if frontend is None and not isinstance(model, Imported | Module):
         made.other_sizes = OtherSizes(made, _reopener(model))
+    if imported.facts.get("frontend") == "jax":
+        from core_compiler.frontends.stablehlo import jax
+
+        made.leaves = jax.leaves
+        made.other_sizes = OtherSizes(made, _reopener(model), jax.refilled)
     if not finish:
         return made
     finished(made, record)
@@ -173,30 +175,10 @@ def _training_step(
             "compile",
             "pass the model's inputs, then the targets",
         )
-    own = len(inputs) if isinstance(training.loss, Own) else len(inputs) - 1
     if training.shards > 1:
         inputs = shard_of(as_arrays(inputs), 0, training.shards)
-    opened = open_model(model, inputs[:own], training=True)
-    imported = opened.imported
-    arrays = [*(opened.inputs or ()), *as_arrays(inputs[own:])]
-    tied = imported.facts.get("tied", ())
-    joint = build_joint(
-        imported.module,
-        training,
-        inputs=imported.inputs,
-        buffers=imported.state,
-        tied=tied,
-        constants=imported.constants,
-    )
+    imported, joint, arrays = _begun_step(model, inputs, training)
     found = targets.target(target) if isinstance(target, str) else target
-    batch = len(joint.roles.numbers("batch"))
-    _need_batch(
-        joint.roles,
-        joint.module.main.arguments[:batch],
-        arrays,
-        training.loss,
-        imported.module.main.outputs[0].type,
-    )
     first = [np.zeros((), np.int64)] * len(joint.roles.numbers("shard"))
     examples = [*arrays, *first, *joint.state]
     made = start(joint.module, found, how, examples, observer)
@@ -213,11 +195,75 @@ def _training_step(
         "training": dict(training.facts()),
     }
     order = imported.facts.get("parameters", ())
+    tied = imported.facts.get("tied", ())
     step = TrainingStep(joint.roles, joint.state, training.shards, tied, made, order)
+    if not isinstance(model, Imported | Module):
+        step.other_batches = OtherBatches(step, _step_reopener(model, training))
     step.classes, step.positions = joint.classes, imported.positions
     step.fixed, step.unread = joint.fixed, imported.unread
     step.transient = frozenset(imported.facts.get("transient", ()))
     return step
+
+
+def _begun_step(
+    model: Any, inputs: Sequence, training: Training, where: str = "compile"
+) -> tuple[Imported, Joint, list[np.ndarray]]:
+    """Return the import of a model that trains, the start of its step, and the batch as arrays.
+
+    ``inputs`` is an example batch of one shard.
+    """
+    own = len(inputs) if isinstance(training.loss, Own) else len(inputs) - 1
+    opened = open_model(model, inputs[:own], training=True)
+    imported = opened.imported
+    arrays = [*(opened.inputs or ()), *as_arrays(inputs[own:])]
+    joint = build_joint(
+        imported.module,
+        training,
+        inputs=imported.inputs,
+        buffers=imported.state,
+        tied=imported.facts.get("tied", ()),
+        constants=imported.constants,
+    )
+    _need_batch(
+        joint.roles,
+        joint.module.main.arguments[: len(joint.roles.numbers("batch"))],
+        arrays,
+        training.loss,
+        imported.module.main.outputs[0].type,
+        where,
+    )
+    return imported, joint, arrays
+
+
+def _step_reopener(
+    model: Any, training: Training
+) -> Callable[[Sequence[np.ndarray]], tuple[Imported, Joint]]:
+    """Return a function that begins the step of a model again, for batches of other sizes."""
+    stamp, modes = _stamp(model), _modes(model)
+
+    def reopen(batch: Sequence[np.ndarray]) -> tuple[Imported, Joint]:
+        if _stamp(model) != stamp:
+            raise UserError("the file has changed", str(model), "compile it again")
+        present = _modes(model)
+        try:
+            _set_modes(modes)  # the parts that train, as at the compile
+            imported, joint, _ = _begun_step(model, batch, training, "training step")
+        finally:
+            _set_modes(present)
+        return imported, joint
+
+    return reopen
+
+
+def _modes(model: Any) -> list[tuple[Any, bool]]:
+    """Return the parts of a torch module and whether each is in training mode."""
+    parts = getattr(model, "modules", None)
+    return [(part, part.training) for part in parts()] if callable(parts) else []
+
+
+def _set_modes(modes: Sequence[tuple[Any, bool]]) -> None:
+    for part, mode in modes:
+        part.training = mode
 
 
 def _need_examples(
@@ -247,6 +293,7 @@ def _need_batch(
     arrays: Sequence[np.ndarray],
     loss: Loss,
     output: TensorType,
+    where: str,
 ) -> None:
     """Raise UserError if the example batch does not fit.
 
@@ -256,11 +303,13 @@ def _need_batch(
         if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
             given = "x".join(map(str, array.shape)) or "scalar"
             fix = "pass an example batch with the shapes and dtypes to train on"
+            if where != "compile":
+                fix = "pass that shape, or export the model so that this size may vary"
             if name == "targets":
                 other = loss.hint(output, array.shape) or "another loss"
                 fix = f"pass targets of {value.type.dtype.numpy} in that shape, or use {other}"
             raise UserError(
-                f"expected {name} to be {value.type}, got {array.dtype} {given}", "compile", fix
+                f"expected {name} to be {value.type}, got {array.dtype} {given}", where, fix
             )
     if len(arrays) != len(wanted):
         listed = ", ".join(a[1] for a in roles.arguments[: len(wanted)])

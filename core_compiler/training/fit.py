@@ -18,9 +18,10 @@ from core_compiler.training.options import whole
 from core_compiler.training.run import checkpoint, files, run_file
 from core_compiler.training.run.data import Data, for_step
 from core_compiler.training.run.iterate import iterate
+from core_compiler.training.run.last_batch import decided
 from core_compiler.training.run.plan import History, Plan, Watch
 from core_compiler.training.run.reporting import RunReporter
-from core_compiler.training.run.resume import DATA, restore, save
+from core_compiler.training.run.resume import DATA, DROP_LAST, restore, save
 from core_compiler.training.run.step import TrainingStep
 from core_compiler.training.run.stream import Stream
 
@@ -45,11 +46,16 @@ def fit(
     leaves: str = "fast",
     on_start: Callable[[], None] | None = None,
     task: str = "",
+    drop_last: bool | None = None,
 ) -> History:
     """Run ``step`` until ``iterations`` are done.
 
     The batches of ``data`` (arrays, columns, a dataset, an iterable: see :meth:`Data.of`) come in
     the order that ``seed`` determines.
+
+    ``drop_last``: whether the examples that are left over at the end of an epoch are left out. By
+    default they are a smaller batch if the model can be compiled for it (``History.left_out`` says
+    why not); of an iterable, whose length is unknown, they are left out.
 
     ``folder``: a checkpoint is written there after every ``every`` iterations, at the end, and when
     the run is interrupted (then :class:`Stopped` is raised) or fails. ``resume``: continue from the
@@ -84,7 +90,9 @@ def fit(
     workers = whole("fit", "workers", workers, 1, 2**31, "pass 1 or more")
     path = None if folder is None else Path(folder)
     inject = Injection.of(inject) if isinstance(inject, str) else inject
-    plan = Plan(iterations, batch, seed, path, every, receipts, ops_every, inject, leaves)
+    plan = Plan(
+        iterations, batch, seed, path, every, receipts, ops_every, inject, leaves, drop_last
+    )
     if task:
         run_file.check_task(task)
     source = for_step(step, data)
@@ -97,9 +105,14 @@ def fit(
         if observer is not None:
             facts = {**plan.facts(), "workers": workers}
             history.on_iteration = stack.enter_context(RunReporter(observer, step, facts)).add
+        recorded = None
         found = checkpoint.newest(plan.folder) if resume and plan.folder is not None else None
         if found is not None:
-            source.resume_at(restore(step, found, seed).get(DATA))
+            receipt = restore(step, found, seed)
+            source.resume_at(receipt.get(DATA))
+            recorded = receipt.get(DROP_LAST, True)
+        plan, history.left_out = decided(plan, step, source, recorded)
+        _check_workers(source, plan, workers, scheduler)
         history.first = step.iteration
         _check(step, source, plan)
         _check_injected(plan, step.iteration)
@@ -118,10 +131,10 @@ def fit(
         except KeyboardInterrupt:
             if plan.folder is None:
                 raise
-            raise _save_stopped(step, plan.folder, plan.seed, source, history) from None
+            raise _save_stopped(step, plan, source, history) from None
         except UserError:  # a loss that is not finite, or lost workers
             if plan.folder is not None:
-                _save_finished(step, plan.folder, plan.seed, source, history)
+                _save_finished(step, plan, source, history)
             raise
     return history
 
@@ -151,23 +164,32 @@ class Stopped(KeyboardInterrupt):
         super().__init__(f"{message}: {problem}" if problem else message)
 
 
-def _save_stopped(
-    step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
-) -> Stopped:
-    problem = _save_finished(step, folder, seed, data, history)
-    return Stopped(step.iteration, max(checkpoint.list_checkpoints(folder), default=0), problem)
+def _check_workers(data: Data | Stream, plan: Plan, workers: int, scheduler: str | None) -> None:
+    """Raise UserError if workers would need a program whose size is unknown before it is read."""
+    if isinstance(data, Stream) and plan.drop_last is False and (workers > 1 or scheduler):
+        raise UserError(
+            "the size of an iterable's last batch is unknown, which workers do not support",
+            "drop_last",
+            "leave it out (drop_last=True), pass arrays, or train without workers",
+        )
 
 
-def _save_finished(
-    step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
-) -> str:
+def _save_stopped(step: TrainingStep, plan: Plan, data: Data | Stream, history: History) -> Stopped:
+    problem = _save_finished(step, plan, data, history)
+    assert plan.folder is not None
+    last_kept = max(checkpoint.list_checkpoints(plan.folder), default=0)
+    return Stopped(step.iteration, last_kept, problem)
+
+
+def _save_finished(step: TrainingStep, plan: Plan, data: Data | Stream, history: History) -> str:
     """Save the iterations since the newest checkpoint; return the error if that fails."""
-    path = folder / checkpoint.name_of(step.iteration)
+    assert plan.folder is not None
+    path = plan.folder / checkpoint.name_of(step.iteration)
     if step.iteration <= history.first or path.exists():
         return ""
     with deferred_interrupts():
         try:
-            save(step, path, seed, data.position)
+            save(step, path, plan.seed, data.position, plan.drop_last)
         except UserError as error:
             return str(error)
     return ""

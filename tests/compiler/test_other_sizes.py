@@ -148,6 +148,20 @@ def test_positions_are_checked_at_every_size() -> None:
     assert how(made)[-1] == "family"
 
 
+def test_sizes_0_and_1_are_taken_as_by_torch() -> None:
+    """An export without a range begins at 2, and runs below it too."""
+    module = seeded(Rows())
+    program = exported(module, (torch.randn(4, 24),), ({0: torch.export.Dim.DYNAMIC},))
+    made = cc.compile(program)
+    for batch in (1, 0):
+        x = drawn(batch, 24)
+        wanted = program.module()(torch.from_numpy(x)).detach().numpy()
+        np.testing.assert_allclose(made(x)[0], wanted, atol=1e-6)
+    larger = exported(module, (torch.randn(4, 24),), ({0: torch.export.Dim("n", min=3)},))
+    with pytest.raises(UserError, match=r"= 2 is not in 3\.\.infinity"):
+        cc.compile(larger)(drawn(2, 24))
+
+
 def test_a_live_module_is_imported_for_each_size() -> None:
     module = seeded(Rows())
     made = cc.compile(module, (drawn(3, 24),))
@@ -177,17 +191,21 @@ def test_an_onnx_model_takes_the_sizes_that_it_leaves_open(tmp_path: Path) -> No
         made(drawn(5, 6))
 
 
-def test_a_jax_function_takes_other_sizes() -> None:
+def test_a_jax_function_takes_other_sizes_of_a_tree() -> None:
     jax = pytest.importorskip("jax")
 
-    def model(weights, x):
-        return jax.numpy.tanh(x @ weights["w"])
+    def model(weights, key, batch, factor):
+        drawn = jax.random.uniform(key, (3,))
+        return {"y": jax.numpy.tanh(batch["x"] @ weights[0]["w"]) * factor, "keep": drawn}
 
-    weights = {"w": drawn(6, 4)}
-    made = cc.compile(model, (weights, drawn(2, 6)))
-    for batch in (3, 4, 5, 6):
-        (found,) = made(weights, drawn(batch, 6))
-        assert np.allclose(found, np.tanh(drawn(batch, 6) @ weights["w"]), atol=1e-6)
+    weights, key = [{"w": drawn(6, 4)}], jax.random.key(3)
+    made = cc.compile(model, (weights, key, {"x": drawn(2, 6)}, 2.0))
+    for batch in (3, 4, 5, 6, 1, 0):
+        given = weights, key, {"x": drawn(batch, 6)}, 2.0
+        found = dict(zip(("keep", "y"), made(*given), strict=True))
+        for name, wanted in model(*given).items():
+            np.testing.assert_allclose(found[name], wanted, atol=1e-6)
+    assert how(made) == ["compiled", "compiled", "family", "family", "compiled", "compiled"]
 
 
 def test_state_goes_on_from_size_to_size() -> None:

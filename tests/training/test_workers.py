@@ -200,6 +200,9 @@ class Deadly(Injection):
     def probe(self, names, probes):
         return None
 
+    def watch(self, names, probes, iteration):
+        return None
+
     def __reduce__(self):
         return _deadly, (os.environ["DEADLY"], os.getpid())
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from core_compiler.support.errors import UserError
+from workbench.app.workspace import Workspace
 from workbench.commands.cli import main
 
 torch = pytest.importorskip("torch")
@@ -71,3 +74,36 @@ def test_the_peer_has_that_size_too(files: Path, capsys) -> None:
 def test_what_cannot_be_set_is_said(files: Path, name, size, message, capsys) -> None:
     assert main(["run", str(files / name), "--size", size]) == 2
     assert message in capsys.readouterr().err
+
+
+def model():
+    return torch.nn.Linear(6, 4), (torch.ones(2, 6),)
+
+
+def function():
+    jax = pytest.importorskip("jax")
+    weights = {"w": np.ones((6, 4), np.float32)}
+    return lambda weights, x: jax.numpy.tanh(x @ weights["w"]), (weights, np.ones((2, 6), "f4"))
+
+
+@pytest.mark.parametrize(("name", "axis"), [("model", "input.0"), ("function", "x.0")])
+def test_a_functions_model_takes_inputs_of_other_sizes(name: str, axis: str, capsys) -> None:
+    place = f"{__name__}:{name}"
+    assert "float32[2, 4]" in outputs(capsys, place)
+    assert "float32[5, 4]" in outputs(capsys, place, "--shape", f"{axis}=5")
+    for size, message in (
+        (f"{axis}=-1", f"expected a size of 0 or more for {axis}, got -1"),
+        ("z.0=5", "unknown size 'z.0'; sizes of its inputs: "),
+        ("batch=5", "is named INPUT.AXIS (x.0=5)"),
+    ):
+        assert main(["run", place, "--shape", size]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_the_page_takes_sizes_as_text(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    recorded = {"sizes": {"batch": 3, "image": 64}, "shape": " batch=5, x.1=7 "}
+    assert workspace.job("resnet18", recorded)["sizes"] == {"batch": 5, "image": 64, "x.1": 7}
+    assert workspace.job("resnet18", {"shape": ""})["sizes"] == {}
+    with pytest.raises(UserError, match="sizes: cannot parse '5'; write NAME=VALUE"):
+        workspace.job("resnet18", {"shape": "5"})

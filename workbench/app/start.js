@@ -10,7 +10,7 @@ h2 { font-size: 13px; font-weight: 600; margin: 24px 0 8px; } h2 span { font-wei
 .line { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
 .line input[type=text] { flex: 1; height: 30px; min-width: 280px; } .line button { height: 30px; }
 .options { display: flex; gap: 16px; align-items: center; flex-wrap: wrap; color: var(--muted); } .options label { display: flex; gap: 5px; align-items: center; }
-.options input[type=checkbox] { height: auto; } .options input[type=number] { width: 64px; }
+.options input[type=checkbox] { height: auto; } .options input[type=number] { width: 64px; } .options input.sizes { width: 120px; }
 .samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 8px; }
 .sample { text-align: left; height: auto; padding: 9px 12px; white-space: normal; display: flex; flex-direction: column; justify-content: flex-start; border-radius: 6px; }
 .sample b { display: block; font-size: 13px; } .sample .muted { display: block; } .sample .faint { font-size: 11px; }
@@ -39,6 +39,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
   const frontend = h('select', { 'aria-label': 'Frontend' }, h('option', { value: '' }, 'default frontend'), h('option', { value: 'torch' }, 'torch'), h('option', { value: 'onnx' }, 'onnx'), h('option', { value: 'onnx-passes' }, 'onnx, with its own passes'));
   const target = h('select', { 'aria-label': 'Target' });
   const width = h('input', { type: 'number', min: 0.05, max: 4, step: 0.05, placeholder: '1', 'aria-label': 'Width of a sample model' });
+  const sizes = h('input', { type: 'text', class: 'sizes', maxlength: 400, spellcheck: 'false', autocomplete: 'off', placeholder: 'batch=5', 'aria-label': 'Sizes of the model' });
   const check = h('input', { type: 'checkbox' });
   const compareFramework = h('input', { type: 'checkbox' });
   const execute = h('input', { type: 'checkbox', checked: true });
@@ -48,7 +49,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
   const nearbyRecordings = h('div');
   const recorded = h('div');
   const runs = runsSection(send);
-  const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, against: compareFramework.checked, execute: execute.checked, hold: stepByStep.checked });
+  const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, shape: sizes.value, check: check.checked, against: compareFramework.checked, execute: execute.checked, hold: stepByStep.checked });
   const open = (what) => { if (what.trim()) send('open', { what: what.trim(), ...options(), again: Boolean(data?.again) && what.trim() === data.again.what }); };
 
   const drop = h('section', { class: 'drop', 'aria-label': 'Open' },
@@ -57,6 +58,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     origin,
     h('div', { class: 'options' }, h('span', {}, 'Compile with:'), target, frontend,
       h('label', { title: 'Build sample models narrower: multiplies their channels or features' }, 'width', width),
+      h('label', { title: 'Other sizes of a sample model (batch=5, image=64), or sizes that a model file leaves open, by name or as INPUT.AXIS (x.0=5)' }, 'sizes', sizes),
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
       h('label', { title: 'Compare each imported value with the result of torch or onnxruntime for its node; torch and ONNX models only' }, compareFramework, 'compare with the framework'),
       h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import threading
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,7 @@ from workbench.app.trust import Typed, foreign, names_code
 from workbench.app.uploaded import MAX_UPLOAD
 from workbench.app.uploads import Uploads
 from workbench.model import edits, first_bad_pass, recorded_model
+from workbench.model.arguments import pairs
 from workbench.model.spec import AS_GRAPH, RECORDING, Spec
 from workbench.queries.numeric_results import json_rows
 from workbench.queries.run import Run
@@ -222,7 +224,7 @@ class Workspace:
         elif not code:
             self._check_sample(model)
         name = file.stem if from_file or file.suffix else model.rsplit(":", 1)[-1]
-        sizes = dict(options.get("sizes") or {})
+        sizes = _sizes(options)
         edit = edits.checked(options.get("edit"))
         custom_passes = foreign(edit)
         if custom_passes and not self._code:
@@ -390,3 +392,9 @@ def _target_names(group: str) -> list[str]:
     from importlib.metadata import entry_points
 
     return sorted({point.name for point in entry_points(group=group)} | {"cpu"})
+
+
+def _sizes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes of a job: those of a recording, then those that were entered as text."""
+    entered = re.split(r"[,\s]+", str(options.get("shape") or ""))
+    return {**(options.get("sizes") or {}), **pairs([text for text in entered if text], "sizes")}

@@ -52,8 +52,9 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="another size of a sample (image=64, sequence=32), or one that a model file leaves "
-        "open, by its name or as INPUT.AXIS (batch=5, x.0=5)",
+        help="another size of a sample (image=64, sequence=32), one that a model file leaves "
+        "open, by its name or as INPUT.AXIS (batch=5, x.0=5), or of the inputs of a function's "
+        "model (x.0=5)",
     )
     parser.add_argument(
         "--trust", action="store_true", help="allow a .pt2 file to run code when it is loaded"

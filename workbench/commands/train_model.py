@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from argparse import BooleanOptionalAction
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,12 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument("--iterations", type=int, default=20, help="total number (default 20)")
     parser.add_argument("--batch", type=int, default=BATCH, help=f"batch size (default {BATCH})")
+    parser.add_argument(
+        "--drop-last",
+        action=BooleanOptionalAction,
+        help="leave out the examples that are left over at the end of an epoch (default: they are "
+        "a smaller batch, if the model can be compiled for it)",
+    )
     parser.add_argument("--loss", metavar="NAME", help=f"one of {', '.join(LOSSES)}")
     parser.add_argument(
         "--optimizer",
@@ -263,6 +270,7 @@ def _run(arguments) -> int:
             workers=arguments.workers,
             scheduler=arguments.scheduler,
             observer=recorder,
+            drop_last=plan.drop_last,
             on_start=partial(runs.save, arguments, edit) if plan.folder else None,
         )
     seconds = sorted(history.seconds)
@@ -277,6 +285,8 @@ def _run(arguments) -> int:
         "seconds_per_iteration": seconds[len(seconds) // 2] if seconds else None,
         "peak_bytes": history.peak_bytes,
     }
+    if history.left_out:
+        found["left_out"] = history.left_out
     state = step.named_state()
     found |= {name: state[name].item() for name in (SCALE, SKIPPED) if name in state}
     if arguments.check:
@@ -360,6 +370,8 @@ def _text(data) -> str:
             f"loss     {losses[0]:.6g} to {losses[-1]:.6g}, "
             f"{data['seconds_per_iteration']:.3g} s an iteration"
         )
+    if data.get("left_out"):
+        lines.append(f"left out {data['left_out']}")
     if data.get("skipped_updates"):
         lines.append(
             f"skipped  {data['skipped_updates']} updates in all, because of non-finite gradients"

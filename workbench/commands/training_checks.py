@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from core_compiler.support.errors import UserError
+from core_compiler.training.run.last_batch import decided
 from workbench.commands import common
 from workbench.commands.compile_model import counted, exit_code, listed
 from workbench.commands.printing import emit, table
@@ -89,8 +90,8 @@ def run(arguments: Namespace) -> int:
     if arguments.check:
         check_results = checked(arguments, step, data, None)
         found |= {name: check_results[name] for name in ("checks", "failures")}
-    batch_numbers = range(arguments.iterations)
-    batches = [data.batch(i, arguments.batch, arguments.seed) for i in batch_numbers]
+    plan, _ = decided(runs.plan(arguments), step, data)
+    batches = [data.batch(i, plan.batch, plan.seed, plan.drop_last) for i in range(plan.iterations)]
     made = compare(step, model, batches, progress.progress)
     # The step is compared without dropout, its nodes with it.
     try:

@@ -6,7 +6,7 @@ Frameworks are imported only if the import is not in the cache.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -141,10 +141,48 @@ def _recording(spec: Spec):
 
 
 def _function(spec: Spec):
-    model, inputs = user_code.call(spec.text, spec.sizes)
+    axes = {name: size for name, size in spec.sizes.items() if "." in name}
+    given = {name: size for name, size in spec.sizes.items() if name not in axes}
+    model, inputs = user_code.call(spec.text, given)
     if not (user_code.of_keras(model) or user_code.of_tensorflow(model)):
         need(*("torch", "torch") if user_code.of_torch(model) else ("jax", "jax"))
-    return _open(model, inputs, spec)
+    made = _open(model, inputs, spec)
+    if not axes:
+        return made
+    imported, arrays, *_ = made
+    resized = _resized(imported.inputs, arrays, axes, spec.text)
+    if inputs is not None and imported.facts.get("frontend") == "jax":
+        from core_compiler.frontends.stablehlo.jax import refilled
+
+        return _open(model, refilled(inputs)(resized), spec)
+    return _open(model, resized, spec)
+
+
+def _resized(
+    names: Sequence[str], arrays: Sequence[np.ndarray], axes: Mapping[str, Any], where: str
+) -> list[np.ndarray]:
+    """Return example inputs with other sizes of axes, by ``INPUT.AXIS``; their values repeat."""
+    shapes = {name: list(array.shape) for name, array in zip(names, arrays, strict=False)}
+    for place, size in axes.items():
+        name, _, axis = place.rpartition(".")
+        if not axis.isdecimal() or int(axis) >= len(shapes.get(name, ())):
+            known = [f"{n}.{i}" for n, shape in shapes.items() for i in range(len(shape))]
+            raise UserError(
+                f"unknown size {place!r}", where, f"sizes of its inputs: {listed(known)}"
+            )
+        if not isinstance(size, int) or size < 0:
+            raise UserError(
+                f"expected a size of 0 or more for {place}, got {size!r}",
+                where,
+                "pass a whole number",
+            )
+        shapes[name][int(axis)] = size
+    return [np.resize(a, shapes.get(n, a.shape)) for n, a in zip(names, arrays, strict=False)]
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Return the first names in one line."""
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
 _IMPORTERS = {"sample": _sample, "function": _function, "recording": _recording}

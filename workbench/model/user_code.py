@@ -223,7 +223,10 @@ def _check_call(function, sizes: Mapping[str, Any], text: str) -> None:
     try:
         signature.bind(**sizes)
     except TypeError as error:
-        fix = "match its parameters to --width, --size..., which are passed as keyword arguments"
+        fix = (
+            "match its parameters to --width, --size..., which are passed as keyword arguments; "
+            "a size of the model's inputs is named INPUT.AXIS (x.0=5)"
+        )
         raise UserError(f"cannot call the function: {error}", text, fix) from None
 
 

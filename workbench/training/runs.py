@@ -39,7 +39,7 @@ _FIXED = (".mlir", ".mlirbc", ".stablehlo")
 _WHAT = (
     "model", "data", "batch", "loss", "optimizer", "rate", "schedule", "clip_norm", "freeze",
     "seed", "width", "depth", "size", "shards", "own_batch_norm", "precision", "loss_scale",
-    "initialize",
+    "initialize", "drop_last",
 )  # fmt: skip
 #: All arguments needed to repeat a run; the edit of its pipeline is stored separately.
 _KEPT = (
@@ -62,6 +62,7 @@ _PIPELINE, _FILES, _WORDS = "pipeline", "files", "command"
 _ADDED_DEFAULTS: dict[str, Any] = {
     "recompute": None,
     "leaves": "fast",
+    "drop_last": True,
     "data": [],
     "schedule": [],
     _PIPELINE: {},
@@ -82,6 +83,7 @@ def plan(arguments: Namespace) -> Plan:
         arguments.ops_every,
         Injection.of(arguments.inject) if arguments.inject else None,
         arguments.leaves,
+        arguments.drop_last,
     )
 
 

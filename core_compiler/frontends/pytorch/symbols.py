@@ -46,6 +46,8 @@ class Symbols:
             if node.op == "placeholder":
                 _collect(node.meta.get("val"), hints)
         ranges = {str(s): _bounds(r) for s, r in program.range_constraints.items()}
+        # A range from 2 on is torch's default: its programs take 0 and 1 too.
+        ranges |= {s: (0, ranges[s][1]) for s in hints if s in ranges and ranges[s][0] == 2}
         unknown = [s for s in sizes if s not in hints]
         if unknown:
             raise UserError(

@@ -140,6 +140,23 @@ def leaves(arguments: Sequence[Any]) -> tuple[np.ndarray, ...]:
     return tuple(map(array, jax.tree.leaves(tuple(arguments))))
 
 
+def refilled(arguments: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], Sequence[Any]]:
+    """Return a function that replaces the leaves of a tree; those of the same shape stay.
+
+    A number of Python thus keeps its weak type, a typed key its type.
+    """
+    import jax
+
+    own, tree = jax.tree.flatten(tuple(arguments))
+    shapes = [array.shape for array in leaves(arguments)]
+
+    def refill(arrays: Sequence[np.ndarray]) -> Sequence[Any]:
+        rows = zip(own, shapes, arrays, strict=True)
+        return jax.tree.unflatten(tree, [o if a.shape == s else a for o, s, a in rows])
+
+    return refill
+
+
 def on_leaves(function: Callable, arguments: Sequence[Any]) -> Callable[..., tuple]:
     """Compile ``function`` by JAX, from the leaves of its arguments to those of its result.
 

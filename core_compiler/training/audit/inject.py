@@ -89,9 +89,11 @@ class Injection:
             raise UserError(f"{wanted} is inside a kernel: {why}", "inject", hint)
         return found
 
-    def watch(self, probe: Probe, iteration: int) -> Watch | None:
-        """Return the watch that flips the bit in its iteration."""
-        return Watch([probe], self._flip, writes=True) if iteration == self.iteration else None
+    def watch(self, names: Sequence[NamedValue], probes: Probes, iteration: int) -> Watch | None:
+        """Return the watch that flips the bit in its iteration; None for others."""
+        if iteration != self.iteration:
+            return None
+        return Watch([self.probe(names, probes)], self._flip, writes=True)
 
     def _flip(self, shard: int, probe: Probe, array: np.ndarray) -> None:
         if probe.own and shard:

@@ -161,7 +161,7 @@ class Recorder:
                 "pass 1 or more, or 0 for none",
             )
         self.level, self.ops_every = level if is_leader else "off", ops_every
-        self.probes = [p for p in probes.probes if is_leader or p.own]
+        self._is_leader = is_leader
         self.gradients: dict[str, str] = {}
         self.ops: dict[tuple[int, int], str] = {}
         self.before = ""
@@ -169,14 +169,25 @@ class Recorder:
         # The calling thread is the remaining one.
         self._pool = ThreadPoolExecutor(max(1, self._threads - 1))
         self._hash = leaf_hash(leaves)
+        self._observe(probes)
+
+    def _observe(self, probes: Probes) -> None:
+        """Observe the values of a program: batches of other sizes have others."""
+        self._observed = probes
+        self.probes = [p for p in probes.probes if self._is_leader or p.own]
         self._names = {n: name for name, n in probes.gradients.items()}
         # Values that the step returns are hashed with the state, by all threads at once.
         self._gradient_probes = [
             p for p in self.probes if self._names.get(p.number, "") not in {"", *probes.results}
         ]
 
-    def watch(self, iteration: int) -> Watch | None:
-        """Return the watch of an iteration (counted from 1)."""
+    def watch(self, iteration: int, probes: Probes | None = None) -> Watch | None:
+        """Return the watch of an iteration (counted from 1).
+
+        ``probes`` are those of its program, if it is not that of the iteration before.
+        """
+        if probes is not None and probes is not self._observed:
+            self._observe(probes)
         self.gradients, self.ops = {}, {}
         if self.hashes_all_values(iteration):
             return Watch(self.probes, self._record)

@@ -11,10 +11,11 @@ import numpy as np
 
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.training.audit import receipts
-from core_compiler.training.audit.probes import Probe, Watch, combine_watches
+from core_compiler.training.audit.probes import Probe, Probes, Watch, combine_watches
 from core_compiler.training.audit.receipts import Book, Receipt, Recorder
 from core_compiler.training.run import checkpoint, run_file
 from core_compiler.training.run.data import Data, for_step
+from core_compiler.training.run.last_batch import decided
 from core_compiler.training.run.plan import Plan
 from core_compiler.training.run.resume import DATA, resume_at
 from core_compiler.training.run.step import TrainingStep
@@ -93,6 +94,7 @@ class Run:
                 )
             self._initial_state = step.whole_state()
             self._built = step, for_step(step, data)
+            self.plan, _ = decided(self.plan, *self._built)
         return self._built
 
     def restore_before(self, iteration: int, other_folders: Iterable[Path] = ()) -> None:
@@ -117,15 +119,21 @@ class Run:
             self.progress(f"iteration {number} again", number - first, iteration - first)
             self.run(number, [])
 
+    def _batch(self, iteration: int) -> tuple[np.ndarray, ...]:
+        data = self.data  # decides the plan
+        plan = self.plan
+        return data.batch(iteration - 1, plan.batch, plan.seed, plan.drop_last)
+
+    def probes(self, iteration: int) -> Probes:
+        """Return the values that are in memory in an iteration: its batch may be smaller."""
+        return self.step.bound(self._batch(iteration)).probes
+
     def run(self, iteration: int, watches: list[Watch | None]) -> float:
         """Run one iteration, with the fault of the run's configuration, and return the loss."""
-        step, data = self._open()
-        plan = self.plan
-        given = data.batch(iteration - 1, plan.batch, plan.seed)
-        injected = None
-        if plan.inject is not None:
-            probe = plan.inject.probe(step.names, step.probes)
-            injected = plan.inject.watch(probe, iteration)
+        step, given, inject = self.step, self._batch(iteration), self.plan.inject
+        injected = (
+            None if inject is None else inject.watch(step.names, self.probes(iteration), iteration)
+        )
         step.watch = combine_watches([injected, *watches])
         try:
             return step(*given)
@@ -135,7 +143,7 @@ class Run:
     def receipt(self, iteration: int, other_folders: Iterable[Path] = ()) -> Receipt:
         """Return the receipt of a repeated iteration, with all values that are in memory."""
         self.restore_before(iteration, other_folders)
-        recorder = Recorder(self.step.probes, "gradients", 1, leaves=self.book.leaves)
+        recorder = Recorder(self.probes(iteration), "gradients", 1, leaves=self.book.leaves)
         watch = recorder.watch(iteration)
         loss = self.run(iteration, [watch])
         return recorder.receipt(iteration, loss, self.step)
@@ -165,9 +173,8 @@ class Run:
                 held[:] = [(probe, np.array(array, order="C"))]
 
         self.restore_before(iteration, other_folders)
-        self.run(
-            iteration, [Watch([p for p in self.step.probes.probes if p.number == number], capture)]
-        )
+        probes = [p for p in self.probes(iteration).probes if p.number == number]
+        self.run(iteration, [Watch(probes, capture)])
         return held[0]
 
 

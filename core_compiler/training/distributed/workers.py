@@ -14,6 +14,8 @@ from logging import CRITICAL
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
+
 from core_compiler.ir.events import IterationRecord
 from core_compiler.support.errors import InternalError, UserError
 from core_compiler.training.distributed import worker
@@ -215,7 +217,7 @@ class _Run:
 
     def finish(self) -> None:
         """Run until the job is done, restarting whenever a worker is lost."""
-        package = Package.of(self.step)
+        package = Package.of(self.step, self._last_batch())
         stride = stride_of(package.rounds)
         state = self._encode_state()
         iterations: dict[str, int] = {}  # workers that have a state -> its iteration
@@ -269,11 +271,19 @@ class _Run:
         self._fetch_state(chosen)
         (outcome, *others) = outcomes.values()
         if outcome["ended"] == "not finite":
-            batch = self.data.batch(outcome["iteration"], self.job.plan.batch, self.job.plan.seed)
+            plan = self.job.plan
+            batch = self.data.batch(outcome["iteration"], plan.batch, plan.seed, plan.drop_last)
             raise self.step.not_finite(outcome["loss"], batch)
         if any(other["digest"] != outcome["digest"] for other in others):
             raise InternalError("the states of the workers differ")
         self.history.peak_bytes = sum(outcome["peak_bytes"] for outcome in outcomes.values())
+
+    def _last_batch(self) -> Sequence[np.ndarray]:
+        """Return an example of the smaller batch at the end of an epoch; [] if there is none."""
+        plan, data = self.job.plan, self.data
+        if isinstance(data, Stream) or plan.drop_last is not False:
+            return []
+        return data.example(data.remainder(plan.batch))
 
     def _iterate(self, chosen, iterations, newest, futures, stride) -> dict[str, dict]:
         package, data, state = futures

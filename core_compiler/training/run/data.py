@@ -102,6 +102,10 @@ class Data:
                 "pass more examples or a smaller batch",
             )
 
+    def remainder(self, size: int) -> int:
+        """Return the number of examples that batches of ``size`` leave over in an epoch."""
+        return len(self) % size
+
     def resume_at(self, position: Any) -> None:
         """Resume from the position in a checkpoint (see :class:`Stream`); nothing to do here."""
 
@@ -109,13 +113,17 @@ class Data:
         """Return the first examples, for a compile."""
         return tuple(a[:size] for a in self.arrays)
 
-    def batch(self, number: int, size: int, seed: int) -> tuple[np.ndarray, ...]:
+    def batch(
+        self, number: int, size: int, seed: int, drop_last: bool | None = True
+    ) -> tuple[np.ndarray, ...]:
         """Return batch ``number`` (from 0 on, through all epochs) of ``size`` examples.
 
-        The remainder at the end of an epoch is left out.
+        The remainder at the end of an epoch is a smaller batch, or left out with ``drop_last``
+        (None: as yet undecided, because no epoch ends before that batch).
         """
         self.check(number, size)
-        epoch, index = divmod(number, len(self) // size)
+        rest = 0 if drop_last in (None, True) else self.remainder(size)
+        epoch, index = divmod(number, len(self) // size + bool(rest))
         rows = self.order(seed, epoch)[index * size : (index + 1) * size]
         return tuple(np.ascontiguousarray(a[rows]) for a in self.arrays)
 

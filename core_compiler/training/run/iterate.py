@@ -44,9 +44,7 @@ def iterate(
     """Run the remaining iterations of :func:`fit` in this process, or its share of them."""
     is_leader = rank is None or rank.is_leader
     folder = plan.folder if is_leader else None
-    recorder = probe = None
-    if plan.inject is not None:
-        probe = plan.inject.probe(step.names, step.probes)
+    recorder = None
     if plan.has_receipts:
         if plan.receipts == "gradients":
             receipts.need_gradients(step.probes)
@@ -58,15 +56,18 @@ def iterate(
             else:
                 receipts.begin(path, step.identity, step.names, plan.leaves)
     for number in range(step.iteration, plan.iterations):
-        examples = data.batch(number, plan.batch, plan.seed)
+        examples = data.batch(number, plan.batch, plan.seed, plan.drop_last)
         factor, root = step.number(SCALE), ""
         worker_lost: WorkerLost | None = None
         began = time.perf_counter()
-        watches = [
-            *([plan.inject.watch(probe, number + 1)] if plan.inject and probe else []),
-            *([recorder.watch(number + 1)] if recorder else []),
-        ]
-        step.watch = combine_watches(watches)
+        if plan.inject or recorder:
+            probes = step.bound(examples).probes
+            step.watch = combine_watches(
+                [
+                    plan.inject.watch(step.names, probes, number + 1) if plan.inject else None,
+                    recorder.watch(number + 1, probes) if recorder else None,
+                ]
+            )
         with deferred_interrupts():  # an iteration without its receipt would leave a gap
             try:
                 loss = step(*examples)
@@ -97,10 +98,16 @@ def iterate(
         watch(history.progress(plan.iterations, plan.batch))
         is_last = number + 1 == plan.iterations
         if folder is not None and (is_last or (plan.every and (number + 1) % plan.every == 0)):
-            save(step, folder / checkpoint.name_of(number + 1), plan.seed, data.position)
+            save(
+                step,
+                folder / checkpoint.name_of(number + 1),
+                plan.seed,
+                data.position,
+                plan.drop_last,
+            )
         if worker_lost is not None:
             raise worker_lost
     if folder is not None and 0 < step.iteration == plan.iterations:
         path = folder / checkpoint.name_of(step.iteration)
         if not path.exists():  # the writer of the last iteration was lost before it wrote
-            save(step, path, plan.seed, data.position)
+            save(step, path, plan.seed, data.position, plan.drop_last)

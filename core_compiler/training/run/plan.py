@@ -11,7 +11,7 @@ from core_compiler.ir.events import IterationRecord
 from core_compiler.support.errors import UserError
 from core_compiler.training.audit import receipts
 from core_compiler.training.audit.inject import Injection
-from core_compiler.training.options import SEEDS, whole
+from core_compiler.training.options import SEEDS, flag, whole
 from core_compiler.training.run import checkpoint
 
 
@@ -26,6 +26,8 @@ class History:
     first: int
     rows: list[IterationRecord] = field(default_factory=list)
     peak_bytes: int = 0
+    #: Which examples are left out at the end of each epoch, and why ("": none, or as asked for).
+    left_out: str = ""
     #: Called for every finished iteration.
     on_iteration: Callable[[IterationRecord], None] = lambda row: None
 
@@ -86,6 +88,9 @@ class Plan:
     ops_every: int = 0
     inject: Injection | None = None
     leaves: str = "fast"
+    #: Whether the examples that are left over at the end of an epoch are left out; None: undecided,
+    #: because no epoch ends in the run.
+    drop_last: bool | None = None
 
     def __post_init__(self) -> None:
         for name, low in (("iterations", 0), ("batch", 1), ("every", 0), ("ops_every", 0)):
@@ -102,6 +107,8 @@ class Plan:
         if self.has_receipts and self.folder is None:
             raise UserError("missing folder for the receipts", "receipts", "pass a folder")
         receipts.leaf_hash(self.leaves)
+        if self.drop_last is not None:
+            object.__setattr__(self, "drop_last", flag("fit", "drop_last", self.drop_last))
 
     @property
     def has_receipts(self) -> bool:
@@ -113,7 +120,9 @@ class Plan:
 
         Raise KeyError, TypeError or ValueError if they are invalid.
         """
-        held = {name: facts[name] for name in Plan.__dataclass_fields__ if name != "folder"}
+        names = [name for name in Plan.__dataclass_fields__ if name != "folder"]
+        held = {name: facts[name] for name in names if name != "drop_last"}
+        held["drop_last"] = facts.get("drop_last", True)  # older runs left them out
         inject = held["inject"]
         try:
             inject = Injection.of(inject) if inject else None

@@ -17,14 +17,21 @@ from core_compiler.training.run.step import TrainingStep
 
 #: The key of a receipt for the position of data that are read as a stream.
 DATA = "data"
+#: The key of whether the run leaves out the examples at the end of an epoch (older ones do).
+DROP_LAST = "drop_last"
 
 
 def save(
-    step: TrainingStep, path: Path, seed: int = 0, position: Mapping[str, int] | None = None
+    step: TrainingStep,
+    path: Path,
+    seed: int = 0,
+    position: Mapping[str, int] | None = None,
+    drop_last: bool | None = None,
 ) -> None:
     """Write a checkpoint of a training step.
 
-    ``seed`` is that of the data order, ``position`` the position of the data.
+    ``seed`` is that of the data order, ``position`` the position of the data; ``drop_last`` is
+    that of the :class:`~core_compiler.training.run.plan.Plan`.
     """
     checkpoint.write(
         path,
@@ -37,6 +44,7 @@ def save(
             "shards": step.shards,
             "identity": step.identity,
             "contract": CONTRACT_VERSION,
+            DROP_LAST: drop_last,
             **({DATA: dict(position)} if position else {}),
         },
     )

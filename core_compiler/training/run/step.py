@@ -17,7 +17,7 @@ from core_compiler.ops.positions import Positions
 from core_compiler.runtime.device import DeviceArray, Executable
 from core_compiler.runtime.interrupts import deferred_interrupts
 from core_compiler.runtime.program import Program, Ref
-from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_locally
+from core_compiler.runtime.shards import Join, ShardWatcher, join_locally
 from core_compiler.runtime.team import aligned
 from core_compiler.support.arrays import as_numpy, numbers
 from core_compiler.support.errors import UserError
@@ -25,13 +25,13 @@ from core_compiler.training.audit.probes import (
     CombinedWatch,
     NamedValue,
     Probes,
-    find_probes,
     meaning_of,
 )
 from core_compiler.training.audit.probes import names as names_of
 from core_compiler.training.graph.joint import names
 from core_compiler.training.graph.losses import Classes
 from core_compiler.training.graph.roles import ITERATION, STATE, Result, Roles
+from core_compiler.training.run.bound import BoundStep, OtherBatches, Shapes, shapes_of
 from core_compiler.training.run.reference import first_not_finite
 
 
@@ -172,8 +172,10 @@ class TrainingStep:
     watch: ShardWatcher | None = None
     #: The range of the targets, if they are classes.
     classes: Classes | None = None
-    #: The checks of a batch before an iteration.
+    #: The checks of a batch before an iteration, at the sizes of the example.
     positions: Positions | None = None
+    #: The programs for batches of other sizes; None: they are refused.
+    other_batches: OtherBatches | None = None
     #: Constants by name that the model stores beside its state and reads; a call returns the bits.
     fixed: Mapping[str, Callable[[], np.ndarray]] = MappingProxyType({})
     #: Parts of the state that the model does not store.
@@ -218,7 +220,8 @@ class TrainingStep:
         self._spare: dict[int, np.ndarray] = {}
         #: The gradients of the last iteration, by their positions among the results.
         self._kept: dict[int, np.ndarray] = {}
-        self._run: Any = None
+        #: The program for the sizes of the example.
+        self._run: BoundStep | None = None
 
     def __call__(self, *batch: Any) -> float:
         if len(batch) != self.batch:
@@ -231,9 +234,10 @@ class TrainingStep:
         arrays = [_read_tensor(place, given) for place, given in enumerate(batch)]
         if self.classes is not None:
             self.classes.check(arrays[-1])
-        if self.positions is not None:
-            self._check_positions(arrays)
-        program = self._loaded()  # finishes the compile if necessary
+        bound = self.bound(arrays)
+        if bound.positions is not None:
+            self._check_positions(bound.positions, arrays)
+        program = self._loaded(bound)  # finishes the compile if necessary
         rows = self.rows
         loss = rows.index(("loss", -1))
         nexts = {i: of - self._state_offset for i, (role, of) in enumerate(rows) if role == "next"}
@@ -247,52 +251,85 @@ class TrainingStep:
         out |= {i: self.state[place] for i, place in own.items()} | self._kept
         with deferred_interrupts():
             try:
-                results = self._execute(arrays, out, LossCheck(program, loss))
+                results = self._execute(bound.run, arrays, out, LossCheck(program, loss))
                 check(float(results[loss]))  # no launches are observed
             except LossNotFinite as error:
                 raise self.not_finite(error.loss, arrays) from None
             self._kept = {i: results[i] for i in kept}
             for i, place in nexts.items():
+                held = self.state[place]
+                if isinstance(held, DeviceArray) and results[i] is not held:
+                    held.write(np.asarray(results[i]))  # from the program of another size
+                    continue
                 if i not in own:  # two alternating arrays
-                    self._spare[place] = self.state[place]
+                    self._spare[place] = held
                 self.state[place] = results[i]
         return float(results[loss])
 
-    def _check_positions(self, batch: Sequence[np.ndarray]) -> None:
+    def bound(self, batch: Sequence[np.ndarray]) -> BoundStep:
+        """Return the program for the sizes of a batch, compiling it if there is none yet.
+
+        Raise UserError if the model does not permit them, or if they cannot be divided into shards.
+        """
+        own = self.own_bound()
+        rows = batch if self.shards == 1 else shard_of(batch, 0, self.shards)
+        if self.other_batches is None or shapes_of(rows) == self.batch_shapes:
+            return own
+        return self.other_batches.bound(rows)
+
+    @property
+    def batch_shapes(self) -> Shapes:
+        """The shapes of the batch that it was compiled for (with shards: of a shard's)."""
+        arguments = self.compilation.stages[0].module.main.arguments
+        return tuple(arguments[i].type.shape for i in self.roles.numbers("batch"))
+
+    def own_bound(self) -> BoundStep:
+        """Return the program for the sizes of the example."""
+        if self._run is None:
+            self._run = BoundStep(self._load, self.positions, self.compilation)
+        return self._run
+
+    @property
+    def executable(self) -> Executable:
+        """The loaded program for the sizes of the example (with shards, that of the first)."""
+        bound = self.own_bound()
+        bound.loaded(self.shards, self.own, self.join)
+        return bound.executables[0]
+
+    def _check_positions(self, positions: Positions, batch: Sequence[np.ndarray]) -> None:
         """Check positions of all shards as the model does: every worker has the whole batch."""
-        assert self.positions is not None
         for shard in range(self.shards):
             rows = batch if self.shards == 1 else shard_of(batch, shard, self.shards)
-            self.positions.check(rows, shard * len(rows[0]) if shard else 0)
+            positions.check(rows, shard * len(rows[0]) if shard else 0)
 
-    def _loaded(self) -> Program:
-        """Return the program, which is loaded on first use."""
-        if self._run is None:
-            if self.shards > 1:
-                self._run = Shards(self._load, self.own, self.join)
-            else:
-                self._run = self._load()
-                self.state = [
-                    self._run.keep_on_device(self._state_offset + i, a)
-                    for i, a in enumerate(self.state)
-                ]
-        return (self._run if self.shards == 1 else self._run.executables[0]).program
+    def _loaded(self, bound: BoundStep) -> Program:
+        """Return a program, which is loaded on first use; the first one's device has the state."""
+        own = self.own_bound()
+        program = own.loaded(self.shards, self.own, self.join)
+        if self.shards == 1:
+            self.state = [
+                a
+                if isinstance(a, DeviceArray)
+                else own.run.keep_on_device(self._state_offset + i, a)
+                for i, a in enumerate(self.state)
+            ]
+        return program if bound is own else bound.loaded(self.shards, self.own, self.join)
 
     def _execute(
-        self, batch: Sequence[np.ndarray], out: Mapping[int, np.ndarray], check: ShardWatcher
+        self,
+        run: Any,
+        batch: Sequence[np.ndarray],
+        out: Mapping[int, np.ndarray],
+        check: ShardWatcher,
     ) -> Sequence[np.ndarray]:
-        self._run.watch = CombinedWatch([check] if self.watch is None else [check, self.watch])
+        run.watch = CombinedWatch([check] if self.watch is None else [check, self.watch])
         if self.shards == 1:
-            return self._run(*batch, *self.state, out=out)
-        return self._run(self._arguments(batch, self.own), out)
+            return run(*batch, *self.state, out=out)
+        return run(self._arguments(batch, self.own), out)
 
     def assign_shards(self, own: Sequence[int], join: Join) -> None:
         """Run only the shards with these numbers; ``join`` sums over all shards, also elsewhere."""
-        if len(own) != len(self.own):
-            self._run = None
         self.own, self.join = own, join
-        if isinstance(self._run, Shards):
-            self._run.own, self._run.join = own, join
 
     def _arguments(
         self, batch: Sequence[np.ndarray], shards: Sequence[int]
@@ -335,17 +372,16 @@ class TrainingStep:
     def peak_bytes(self) -> int:
         """The memory of the last iterations: state, next state and the program's own memory."""
         tensors = [*self.state, *self._spare.values()]
-        executables = getattr(self._run, "executables", [self._run] if self._run else [])
-        return sum(a.nbytes for a in tensors) + sum(
-            e.program.memory_bytes(getattr(e.device, "threads", 1)) for e in executables
-        )
+        others = () if self.other_batches is None else self.other_batches.loaded()
+        programs = [*([] if self._run is None else [self._run]), *others]
+        return sum(a.nbytes for a in tensors) + sum(bound.bytes for bound in programs)
 
     def not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> Exception:
         """Return the error that names the first op with non-finite values from finite operands.
 
         It is found by the reference, on the state before this iteration, which is kept.
         """
-        module = meaning_of(self.compilation)
+        module = meaning_of(self.bound(batch).compilation)
         found = first_not_finite(module, self._arguments(batch, range(self.shards)))
         return NotFinite(loss, self.iteration + 1, *(found or (None, "")))
 
@@ -445,8 +481,7 @@ class TrainingStep:
     @cached_property
     def probes(self) -> Probes:
         """The values of the step that are in memory, with their locations."""
-        self.compilation.finish()
-        return find_probes(self.compilation)
+        return self.own_bound().probes
 
     @cached_property
     def names(self) -> list[NamedValue]:

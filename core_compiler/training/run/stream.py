@@ -85,16 +85,20 @@ class Stream:
             self._peeked += rows
         return stacked(rows, self._specs)
 
-    def batch(self, number: int, size: int, seed: int) -> tuple[np.ndarray, ...]:
+    def batch(
+        self, number: int, size: int, seed: int, drop_last: bool | None = True
+    ) -> tuple[np.ndarray, ...]:
         """Return batch ``number`` (from 0 on, through all epochs) of ``size`` rows.
 
-        The remainder at the end of an epoch is left out.
+        The remainder at the end of an epoch is a smaller batch, or left out with ``drop_last``
+        (and by default: how many rows there are is unknown).
         """
         self._seek(number, size, seed)
         while True:
             with user_data_errors():
                 rows = list(islice(self._rows or (), size))
-            if len(rows) < size:
+            is_first = self._next == self._first_batches[self._epoch]
+            if len(rows) < size and (drop_last is not False or is_first or not rows):
                 self._end_epoch(len(rows), size)
                 continue
             self._next += 1
