@@ -232,7 +232,8 @@ def test_what_is_no_product_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("rows", "height"), [((16,), 8), ((14,), 14), ((64, 128), 14), ((1,), 14), ((), 14), ((15,), 8)]
+    ("rows", "height"),
+    [((16,), 8), ((14,), 14), ((64, 128), 14), ((1,), 14), ((), 14), ((15,), 8), ((9,), 14)],
 )
 def test_tiles_fit_the_rows(rows, height):
     """Sixteen rows are two tiles of eight, not one of fourteen and a thin one."""
