@@ -106,13 +106,13 @@ def compile(
     made = start(imported.module, found, how, arrays, observer)
     made.bind_import(imported)
     made.about = _about(model, imported, found.name, how)
-    if frontend is None and not isinstance(model, Imported | Module):
-        made.other_sizes = OtherSizes(made, _reopener(model))
+    trees: tuple = ()
     if imported.facts.get("frontend") == "jax":
         from core_compiler.frontends.stablehlo import jax
 
-        made.leaves = jax.leaves
-        made.other_sizes = OtherSizes(made, _reopener(model), jax.refilled)
+        made.leaves, trees = jax.leaves, (jax.refilled,)
+    if frontend is None and not isinstance(model, Imported | Module):
+        made.other_sizes = OtherSizes(made, _reopener(model), *trees)
     if not finish:
         return made
     finished(made, record)

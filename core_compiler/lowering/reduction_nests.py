@@ -1,7 +1,8 @@
 """The loops of reductions, products, convolutions and windows, in the contract's order.
 
 Chunks of 256 for products and sequences, 32 lanes and chunks of 4096 for the last axis, channel
-blocks of 32 for convolutions, windows row-major. Schedules may not change any of it.
+blocks of 32 for convolutions, windows row-major. Schedules may not change any of it. Only sums of
+bytes, which wrap, have chunks and blocks of other sizes.
 """
 
 from __future__ import annotations

@@ -41,6 +41,12 @@ def _conv(stride, pad, groups=1):
     return build
 
 
+DTYPES = {
+    "f64": np.float64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f8": ml_dtypes.float8_e4m3fn,
+}
 GROUPS = {
     "linear": (_linear, normal(9, 270), normal(270, 37), normal(37), normal(9, 37)),
     "transposed": (
@@ -56,26 +62,14 @@ GROUPS = {
     "batch": (lambda b, x, w: b.matmul(x, w), normal(3, 9, 20), normal(3, 20, 17)),
     "vector": (lambda b, x, w: b.matmul(x, w), normal(1, 270), normal(270, 37)),
     "no terms": (lambda b, x, w: b.matmul(x, w), normal(3, 0), normal(0, 5)),
-    "f64": (
-        lambda b, x, w: b.matmul(x, w),
-        normal(9, 70).astype(np.float64),
-        normal(70, 37).astype(np.float64),
-    ),
-    "f16": (
-        lambda b, x, w: b.matmul(x, w),
-        normal(9, 70).astype(np.float16),
-        normal(70, 37).astype(np.float16),
-    ),
-    "bf16": (
-        lambda b, x, w: b.matmul(x, w),
-        normal(9, 70).astype(ml_dtypes.bfloat16),
-        normal(70, 37).astype(ml_dtypes.bfloat16),
-    ),
-    "f8": (
-        lambda b, x, w: b.matmul(x, w),
-        normal(9, 70).astype(ml_dtypes.float8_e4m3fn),
-        normal(70, 37).astype(ml_dtypes.float8_e4m3fn),
-    ),
+    **{
+        name: (
+            lambda b, x, w: b.matmul(x, w),
+            normal(9, 70).astype(kind),
+            normal(70, 37).astype(kind),
+        )
+        for name, kind in DTYPES.items()
+    },
     "3x3 bf16": (
         _conv(1, 1),
         normal(1, 5, 7, 6).astype(ml_dtypes.bfloat16),

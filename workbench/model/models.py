@@ -17,7 +17,7 @@ from core_compiler.frontends import stand_ins
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.open import open_model
 from core_compiler.ir import TensorType
-from core_compiler.support.errors import UserError
+from core_compiler.support.errors import UserError, one_line
 from workbench.model import import_cache, recorded_model, user_code
 from workbench.model.spec import AS_GRAPH, OF_FUNCTIONS, Spec
 
@@ -167,9 +167,8 @@ def _resized(
         name, _, axis = place.rpartition(".")
         if not axis.isdecimal() or int(axis) >= len(shapes.get(name, ())):
             known = [f"{n}.{i}" for n, shape in shapes.items() for i in range(len(shape))]
-            raise UserError(
-                f"unknown size {place!r}", where, f"sizes of its inputs: {listed(known)}"
-            )
+            fix = one_line(f"sizes of its inputs: {', '.join(known)}", 200)
+            raise UserError(f"unknown size {place!r}", where, fix)
         if not isinstance(size, int) or size < 0:
             raise UserError(
                 f"expected a size of 0 or more for {place}, got {size!r}",
@@ -178,11 +177,6 @@ def _resized(
             )
         shapes[name][int(axis)] = size
     return [np.resize(a, shapes.get(n, a.shape)) for n, a in zip(names, arrays, strict=False)]
-
-
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """Return the first names in one line."""
-    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
 _IMPORTERS = {"sample": _sample, "function": _function, "recording": _recording}

@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from typing_extensions import override
@@ -69,8 +69,8 @@ class Namespace(intrinsics.Namespace):
 def takes_literals(name: str) -> bool:
     """Return whether the function ``name`` needs the values of its integer arguments."""
     stem = name.partition("_")[0]
-    without = ("offset", "prefetch")
-    return stem in ("size", "lane", "shuffle", *_MEMORY_FORMS) and stem not in without
+    numbered = [form for form in _MEMORY_FORMS if form not in ("offset", "prefetch")]
+    return stem in ("size", "lane", "shuffle", *numbered)
 
 
 # -- buffers ---------------------------------------------------------------------------------------
@@ -161,9 +161,7 @@ def _prefetch(dtype: str, owner: str, count: int):
     def prefetch(typing, pointer, element):
         def codegen(context, builder, sig, values):
             kind = ir.FunctionType(ir.VoidType(), [_I8P, _I32, _I32, _I32])
-            hint = builder.module.globals.get("llvm.prefetch.p0") or ir.Function(
-                builder.module, kind, "llvm.prefetch.p0"
-            )
+            hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
             where = builder.bitcast(address(builder, pointer, *values), _I8P)
             builder.call(hint, [where, *(ir.Constant(_I32, n) for n in (_READ, _SECOND, _DATA))])
             return context.get_dummy_value()

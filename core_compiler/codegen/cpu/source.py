@@ -144,8 +144,9 @@ class _Writer(Writer):
                 self.strides[value] = dense([str(d) for d in value.type.shape])
 
     def _prefetch(self, op: Op) -> None:
-        code, memory = scalars.code_name(access(op)[0].type.dtype), self.name(access(op)[0])
-        self.line(f"prefetch_{code}({memory}, {self.element_index(op)})", op)
+        memory, _ = access(op)
+        code = scalars.code_name(memory.type.dtype)
+        self.line(f"prefetch_{code}({self.name(memory)}, {self.element_index(op)})", op)
 
     def _invoke(self, op: Op) -> None:
         arguments = ", ".join(self.name(v) for v in op.operands)

@@ -60,7 +60,13 @@ from core_compiler.scheduling.transforms import (
     unswitch,
     vectorise,
 )
-from core_compiler.scheduling.transforms.edit import buffer_argument, find_loop, producers
+from core_compiler.scheduling.transforms.edit import (
+    buffer_argument,
+    constant_of,
+    expect,
+    find_loop,
+    producers,
+)
 from core_compiler.scheduling.transforms.vectorise import strides
 
 #: The least rows of a tile that is not slowed down by the latency of its additions.
@@ -141,8 +147,6 @@ AVX2 = Tiles(rows=6, width=8, partial=(4, 2, 1))
 
 #: The colours of a picture, and the most elements that are copied one by one.
 COLOURS, FEW = 3, 4
-#: Channels of a block; of bytes twice as many.
-BLOCK = 32
 #: How far copies fetch ahead, further than memory takes to answer: copies of pixels, of rows, and
 #: of the columns of consecutive terms; and, in elements, of tiles that are turned.
 PIXELS_AHEAD, ROWS_AHEAD, TERMS_AHEAD, TURNED_AHEAD = 8, 2, 16, 64
@@ -316,7 +320,9 @@ def copy_by_vectors(
     if len(terms) == 1:
         return s.apply(vectorise, last, width, rest=True)
     first = f"{terms[1]}_rows"
-    block = BLOCK * min(lanes, 2)
+    blocks = For.of(find_loop(s.function, f"{terms[0]}_rows"))
+    step = constant_of(blocks.step, producers(s.function))
+    block = expect(step, f"{blocks.name} has no constant step") * lanes
     for length in (run, block):
         s = s.apply(specialise, first, last, length, f"_{length}")
     if run == 1 and is_legal(vectorise, s.function, f"{terms[-2]}_rows_1", tiles.width):

@@ -52,11 +52,9 @@ def schedule(
     ``packed``: the weights are a constant.
     """
     product = read_product(kernel)
-    if product.columns and not (not packed and is_short_row(kernel, product, launches)):
+    if product.columns and (packed or not is_short_row(kernel, product, launches)):
         return contraction.schedule(kernel, tiles, packed, launches)
-    if product.columns:
-        return elementwise.schedule(kernel, tiles.width, launches=launches)
-    if not lanes_are_adjacent(kernel, product):
+    if product.columns or not lanes_are_adjacent(kernel, product):
         return elementwise.schedule(kernel, tiles.width, launches=launches)
     return depthwise(kernel, product, tiles, packed)
 

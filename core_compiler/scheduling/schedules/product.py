@@ -181,7 +181,8 @@ def longest_chunk(
 
 #: The most rows of a work item: their packed chunks fit the second-level cache next to a panel.
 ITEM_ROWS = 532
-#: The most register tiles of a work item: its totals fit the second-level cache.
+#: The most register tiles of a work item: its totals, as large as the second-level cache, are read
+#: and written once for a chunk, and fewer panels are copied again than by smaller items.
 ITEM_TILES = 608
 #: Cycles for a term of the sum: of a register tile, of a copied row of tiles, of a copied panel of
 #: ``b`` (whose rows are far apart in memory), and of a panel that was packed beforehand.
