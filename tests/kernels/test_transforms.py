@@ -27,6 +27,7 @@ from core_compiler.scheduling.transforms import (
     never_empty,
     outline,
     permute_dimensions,
+    prefetch_ahead,
     promote,
     round_up,
     share_loads,
@@ -40,7 +41,7 @@ from core_compiler.scheduling.transforms import (
     unswitch,
     vectorise,
 )
-from core_compiler.scheduling.transforms.edit import loops
+from core_compiler.scheduling.transforms.edit import loops, producers
 from tests.examples import examples
 
 SIZE = st.integers(1, 9)
@@ -382,3 +383,24 @@ def test_a_transformation_leaves_its_input_alone():
     before = [op.kind for op in f.body.walk()]
     split(f, "i", 2, "ib", "i")
     assert [op.kind for op in f.body.walk()] == before
+
+
+@pytest.mark.parametrize(("along", "axis"), [(False, 0), (True, 1)])
+def test_copies_prefetch_what_they_read_next(along, axis):
+    """Rows ahead, or elements ahead in the row: an index beyond the end is only a hint."""
+    kb = KernelBuilder("copy")
+    x, y = (kb.buffer(name, ("m", "n"), "f32", strides=("n", 1)) for name in "xy")
+    m, n = kb.size("m"), kb.size("n")
+    with kb.loop("i", 0, m, loop="parallel") as i, kb.loop("j", 0, n, loop="vector") as j:
+        kb.store(kb.load(x, i, j), y, i, j)
+    made = prefetch_ahead(vectorise(kb.function(), "j", 4), 2, along)
+    verify(made)
+    (hint,) = (op for op in made.body.walk() if op.kind == "kernel.prefetch")
+    (load,) = (op for op in made.body.walk() if op.kind == "kernel.load")
+    moved = [h is not p for h, p in zip(hint.operands[1:], load.operands[1:], strict=False)]
+    assert moved == [axis == 0, axis == 1]
+    assert producers(made)[hint.operands[1 + axis]].kind == "kernel.add"
+    given = np.arange(15, dtype=np.float32)
+    copied = np.zeros(15, np.float32)
+    interpret(made, [given, copied], [3, 5])
+    assert copied.tobytes() == given.tobytes()
