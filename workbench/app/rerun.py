@@ -77,9 +77,9 @@ def job(
 class Origin:
     """A recording whose model is compiled again from the start page.
 
-    It has the model's name there, the ``options`` that the form does not show (sizes, pipeline
-    edit, options of the target), those that it does (``form``), the hidden ones in ``words``, and
-    the view state that is left; its ``find`` is the name of the shown pass.
+    It has the model's name there, the ``options`` that the form does not show (pipeline edit,
+    options of the target), those that it does (``form``), the hidden ones in ``words``, and the
+    view state that is left; its ``find`` is the name of the shown pass.
     """
 
     what: str
@@ -111,24 +111,20 @@ def origin(workspace: Workspace, run: Run, shown_state: ViewState) -> Origin:
         "frontend": options["frontend"],
         "target": options["target"],
         "width": sizes.pop("width", None),
+        "shape": ", ".join(f"{name}={value}" for name, value in sizes.items()),
         "check": bool(meta.get("checked")),
         "against": FRAMEWORK in figures,
         "execute": bool({"digest", "not_executed"} & figures.keys()),
     }
-    parts = [f"{name} {value}" for name, value in sizes.items()]
     edited = edits.words(edits.checked(options["edit"]), options["target_options"] or {})
-    parts += [edited] if edited else []
     stages = run.stages()
     shown = stages[run.stage_number(shown_state.stage)].pass_name if stages else ""
     hidden = {
-        "sizes": sizes,
         "edit": options["edit"],
         "pass_timeout": options["pass_timeout"],
         "target_options": options["target_options"],
     }
-    return Origin(
-        spec.text, hidden, form, ", ".join(parts), run.path.name, shown_state.with_(find=shown)
-    )
+    return Origin(spec.text, hidden, form, edited, run.path.name, shown_state.with_(find=shown))
 
 
 def state_while_compiling(previous_state: ViewState | None, name: str) -> ViewState:

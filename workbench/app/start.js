@@ -141,7 +141,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
   function fill(recording) {
     filledQuery = recording.query;
     path.value = recording.what;
-    [frontend.value, width.value] = [recording.frontend ?? '', recording.width ?? ''];
+    [frontend.value, width.value, sizes.value] = [recording.frontend ?? '', recording.width ?? '', recording.shape];
     [check.checked, compareFramework.checked, execute.checked] = [recording.check, recording.against, recording.execute];
     origin.hidden = false;
     origin.replaceChildren('Again as ', h('button', { class: 'plain link', 'data-do': 'back', title: 'Back to the recording', click: () => send('url', { query: recording.query }) }, recording.name), recording.words && `: ${recording.words}`, '. The new recording opens at the same pass and is compared with it.');

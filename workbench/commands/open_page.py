@@ -38,7 +38,12 @@ def add_arguments(parser) -> None:
     parser.add_argument("--batch", type=int, help="batch size of a sample")
     parser.add_argument("--seed", type=int, help="seed of a sample's weights and inputs")
     parser.add_argument(
-        "--size", action="append", default=[], metavar="NAME=VALUE", help="another size of a sample"
+        "--size",
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another size of a sample, or one that a model file leaves open (batch=5, x.0=5)",
     )
     parser.add_argument(
         "--trust", action="store_true", help="allow a .pt2 file to run code when it is loaded"

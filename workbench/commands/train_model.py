@@ -117,6 +117,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--depth", type=int, help="number of blocks or layers of a sample")
     parser.add_argument(
         "--size",
+        "--shape",
         action="append",
         default=[],
         metavar="NAME=VALUE",

@@ -78,9 +78,9 @@ def test_what_the_form_does_not_show_is_kept(recording: Path, tmp_path):
     meta = {**run.meta(), "sizes": {"width": 0.25, "batch": 3}, "edit": edit}
     run._meta = run._meta[0], meta
     found = origin(Workspace(root=tmp_path), run, ViewState(run="x.run", stage=2))
-    assert found.options["sizes"] == {"batch": 3} and found.form["width"] == 0.25
+    assert found.form["shape"] == "batch=3" and found.form["width"] == 0.25
     assert found.options["edit"] == edit
-    assert found.words == "batch 3, skip fold_batch_norm"
+    assert found.words == "skip fold_batch_norm"
     assert found.view_state.find == run.stages()[2].pass_name
 
 
