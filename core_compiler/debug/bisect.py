@@ -407,10 +407,11 @@ class _Search:
 
     def _outlined(self, kernel: str, how: str, note: str, **where) -> Finding:
         """Return the rewrite that made a kernel whose plain loops are wrong."""
-        rewrites = self._stage_of("outline_kernels").rewrites
+        made_by = self._maker(kernel, "outline_kernels")
+        rewrites = self._stage_of(made_by).rewrites
         number = next((i for i, r in enumerate(rewrites) if r.note == kernel), None)
         rewrite = None if number is None else rewrites[number]
-        return self._finding_in("outline_kernels", how, note, number, rewrite, **where)
+        return self._finding_in(made_by, how, note, number, rewrite, **where)
 
     def _loops(self, fault: _Fault) -> Finding:
         """Return the finding for a kernel whose plain loops differ from its region.
@@ -449,7 +450,14 @@ class _Search:
         # demand.
         note = f"schedule of {scheduled.function.name}"
         rewrite = Rewrite(step.name, "", (), (), {}, step.kernel, None, note)
-        return self._finding_in("schedule_kernels", how, found.note, found.number, rewrite, **where)
+        made_by = self._maker(scheduled.function.name, "schedule_kernels")
+        return self._finding_in(made_by, how, found.note, found.number, rewrite, **where)
+
+    def _maker(self, kernel: str, usual: str) -> str:
+        """Return the pass that made a kernel after others were scheduled, or the ``usual`` one."""
+        stage = next(s for s in self.made.stages if kernel in s.module.functions)
+        name = "" if stage.step is None else stage.step.pass_.name()
+        return usual if name in ("", "outline_kernels") else name
 
     def _stage_of(self, pass_name: str):
         """Return the last stage made by the pass of this name, or else the last of all."""

@@ -260,22 +260,24 @@ class Judge:
         if name == "schedule_kernels":
             for complaint in schedule_errors(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
-            loops = list(
-                check_loops(
-                    made.module,
-                    facts["schedules"],
-                    self.checker.evaluator,
-                    self.checker.tensor_of_buffer,
-                )
-            )
-            yield from loops
-            self._loops = {}
-            steps = list(check_schedules(made.module, facts["schedules"], self._loops))
-            for record in steps:
-                yield replace(record, kind="schedule")
-            self._misses = any(r.verdict == "failed" for r in (*loops, *steps))
+            self._loops, self._misses = {}, False
+            yield from self._schedules(made.module, facts["schedules"])
+        elif made.changed:
+            before = made.before.functions
+            added = {n: s for n, s in facts.get("schedules", {}).items() if n not in before}
+            yield from self._schedules(made.module, added)
         if name == "generate_code" and self.target is not None and not self.target.available():
             yield from self._machine_code(made, facts)
+
+    def _schedules(self, module: Module, schedules: Mapping[str, Any]) -> Iterator[CheckRecord]:
+        """Check kernels' plain loops against their regions, and their schedules against those."""
+        checker = self.checker
+        loops = list(check_loops(module, schedules, checker.evaluator, checker.tensor_of_buffer))
+        yield from loops
+        steps = list(check_schedules(module, schedules, self._loops))
+        for record in steps:
+            yield replace(record, kind="schedule")
+        self._misses |= any(r.verdict == "failed" for r in (*loops, *steps))
 
     def _edited_kernels(self, made: PassEffect, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
         """Check kernels changed by a pass that makes no schedules."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from core_compiler.passes.base import Pass
 from core_compiler.passes.bufferize import Bufferize
+from core_compiler.passes.chain_kernels import ChainKernels
 from core_compiler.passes.choose_layouts import ChooseLayouts
 from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
@@ -57,6 +58,7 @@ def implementation(in_vectors: bool = False, products: Sequence[Pass] = ()) -> S
         OutlineKernels(),
         Bufferize(),
         ScheduleKernels(),
+        *((ChainKernels(),) if in_vectors else ()),
         FindLifetimes(),
         PlanMemory(),
         GenerateCode(),
