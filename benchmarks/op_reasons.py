@@ -41,12 +41,24 @@ REASONS: tuple[tuple[str, str], ...] = (
         "products / linear 16x2048x5632*",
         ("each weight is used by two register tiles only, which both load and widen it"),
     ),
+    (
+        "products / *i32",
+        "a product of integers and its addition are two operations, where the limit counts one",
+    ),
+    (
+        "products / matmul 256*",
+        "both operands are computed and copied into panels, for a work of 70 us on one thread",
+    ),
+    (
+        "products / batched*",
+        "the operands of each of 12 products of 128 rows and 64 terms are copied into panels",
+    ),
     ("attention / *1 of 1024*", _DECODE),
     (
         "attention / *",
         (
-            "scores, their exponentials and the sum over values are three kernels; the "
-            "exponentials are polynomials, and small tiles end in partial vectors"
+            "the exponentials are polynomials of some 20 operations, where the limit counts one; "
+            "each block of rows copies all keys and values into panels"
         ),
     ),
     (

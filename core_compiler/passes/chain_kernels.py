@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from typing_extensions import override
@@ -23,7 +22,8 @@ from core_compiler.passes.base import Pass
 from core_compiler.passes.find_lifetimes import memory_owners
 from core_compiler.passes.grouping import GROUP
 from core_compiler.passes.outline_kernels import is_exchange, name_words
-from core_compiler.scheduling.schedules.chain import Chain, Part, chain
+from core_compiler.scheduling.schedules import chain
+from core_compiler.scheduling.schedules.chain_parts import Chain, Part
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import Refused
 
@@ -174,7 +174,7 @@ class _Library:
             launch = Launch.of(op)
             written = found.between[number][0] if number < len(found.between) else None
             read = found.between[number - 1][1] if number else None
-            places = [None if v is None else list(launch.buffers).index(v) for v in (read, written)]
+            places = [None if v is None else launch.buffers.index(v) for v in (read, written)]
             parts.append(Part(self.schedules[launch.kernel], launch.sizes, *places))
         region = _region(found)
         reads = tuple(
@@ -182,26 +182,26 @@ class _Library:
                 v for op in found.launches for v in Launch.of(op).read if not _is_inner(v, found)
             )
         )
-        written = Launch.of(found.launches[-1]).written
-        described = Chain.of(parts)
+        results = Launch.of(found.launches[-1]).written
+        made = Chain.of(parts)
         arguments = []
-        for number, place in described.arguments:
+        for number, place in made.arguments:
             value = Launch.of(found.launches[number]).buffers[place]
-            kind = "result" if value in written else "operand"
-            arguments.append((kind, (written if value in written else reads).index(value)))
-        arguments += [("size", described.value(name)) for name in described.sizes]
+            kind, values = ("result", results) if value in results else ("operand", reads)
+            arguments.append((kind, values.index(value)))
+        arguments += [("size", made.value(name)) for name in made.sizes]
         attributes = {
-            "kernel": self._kernel(parts, found, region),
+            "kernel": self._kernel(made, found, region),
             "arguments": tuple(arguments),
             "reads": len(reads),
-            "writes": len(written),
+            "writes": len(results),
         }
-        return Op(LAUNCH, (*reads, *written), (), attributes, (region,))
+        return Op(LAUNCH, (*reads, *results), (), attributes, (region,))
 
-    def _kernel(self, parts: Sequence[Part], found: _Launches, region: Block) -> str:
+    def _kernel(self, made: Chain, found: _Launches, region: Block) -> str:
         key = tuple(
             (Launch.of(op).kernel, *part.between)
-            for op, part in zip(found.launches, parts, strict=True)
+            for op, part in zip(found.launches, made.parts, strict=True)
         )
         if key not in self.names:
             group = Op(GROUP, region.arguments, region.outputs, {}, (region,))
@@ -210,7 +210,7 @@ class _Library:
             while name in self.schedules or name in self.module.functions:
                 count += 1
                 name = f"{stem}_{count}"
-            self.schedules[name] = chain(name, parts)[0]
+            self.schedules[name] = chain.schedule(name, made)
             self.names[key] = name
         return self.names[key]
 

@@ -55,13 +55,9 @@ class SplitReductions(ReplaceOps):
         last = set(groups[-1][0])
         inner = b.reduce_sum(found.x, axes=tuple(sorted(last)), orders=orders[-1:])
         kept = [axis for axis in range(found.x.type.rank) if axis not in last]
-        rest = tuple(n for n, axis in enumerate(kept) if axis in _positive(found))
+        rest = tuple(n for n, axis in enumerate(kept) if axis in found.axes)
         return b.reduce_sum(inner, axes=rest, orders=orders[:-1])
 
     @override
     def rule(self, op):
         return "a sum over images after one over pixels"
-
-
-def _positive(found: ReduceSum) -> set[int]:
-    return {axis % found.x.type.rank for axis in found.axes}

@@ -28,6 +28,7 @@ from core_compiler.passes.separate_zero_points import SeparateZeroPoints
 from core_compiler.passes.share_repeated_operands import ShareRepeatedOperands
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.split_arg_reductions import SplitArgReductions
+from core_compiler.passes.split_reductions import SplitReductions
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 
 
@@ -44,7 +45,7 @@ def implementation(in_vectors: bool = False, products: Sequence[Pass] = ()) -> S
         SplitStridedConvolutions(),
         SeparateZeroPoints(),
         *products,
-        *((SplitArgReductions(), JoinTaps()) if in_vectors else ()),
+        *((SplitArgReductions(), SplitReductions(), JoinTaps()) if in_vectors else ()),
         FoldConstants(),
         SimplifyShapes(),
         EliminateCommonSubexpressions(),

@@ -14,7 +14,7 @@ from core_compiler.ir.target import LAUNCH
 from core_compiler.ops import evaluate_block
 from core_compiler.passes.base import RefusalContext
 from core_compiler.passes.chain_kernels import ChainKernels
-from core_compiler.scheduling.schedules import chain
+from core_compiler.scheduling.schedules import chain, chain_loops
 from tests.passes.programs import program
 
 #: Batches, queries, keys, width of keys, width of values.
@@ -162,14 +162,14 @@ def test_an_epilogue_reads_another_chain():
 
 
 def test_checks_find_a_wrong_row(monkeypatch):
-    rows = chain._Joined.run_rows
+    rows = chain_loops.Joined.run_rows
 
     def too_few(self, copier, nest, at, loop, start):
         self.count, kept = self.kb.sub(self.count, 1), self.count
         rows(self, copier, nest, at, loop, start)
         self.count = kept
 
-    monkeypatch.setattr(chain._Joiner, "run_rows", too_few)
+    monkeypatch.setattr(chain_loops.Joiner, "run_rows", too_few)
     module, arrays = _attention(*SHAPES["heads"])
     options = compilation.Options(threads=1, check=True)
     made = compilation.start(module, options=options, inputs=arrays)

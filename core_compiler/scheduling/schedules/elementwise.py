@@ -13,7 +13,7 @@ from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import parallel_nest
 from core_compiler.kernel_ir.ops import access
 from core_compiler.kernel_ir.views import For
-from core_compiler.scheduling.schedules.product import extent
+from core_compiler.scheduling.schedules.product import extent, reorder
 from core_compiler.scheduling.schedules.simd import is_legal, vectors, vectors_at_once
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
@@ -61,7 +61,8 @@ def schedule(
     if _is_narrow(kernel, nest, width, launches):
         return _narrow(s, nest[-2], last, width)
     other, operands = _transposed(kernel, last)
-    if other is not None and other == nest[-2] and is_legal(vectorise, kernel, last, width):
+    if other is not None and is_legal(vectorise, kernel, last, width):
+        s = reorder(s, [*(n for n in nest if n not in (other, last)), other, last])
         extents = [extent(kernel, (last,), sizes) for sizes in launches]
         columns = min(TILE_COLUMNS, width * -(-max(extents, default=TILE_COLUMNS) // width))
         return _tiled(s, other, last, width, operands, max(columns, width))
