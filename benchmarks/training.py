@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.models import ROOT, machine
+from core_compiler.runtime.peers import PAUSE
 
 #: Model -> examples of a batch, further sizes, learning rate.
 MODELS: Mapping[str, tuple[int, dict[str, int], float]] = {
@@ -156,12 +157,14 @@ def _interleave(
     contenders: Mapping[str, Callable[[Any], float]], batches: list
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """What each returns for each batch, and its seconds: one after another, batch by batch, in an
-    order that turns (who comes after whom shows otherwise: one's arrays are another's cache)."""
+    order that turns (who comes after whom shows otherwise: one's arrays are another's cache), after
+    a pause: torch's threads wait awake for their next work, on the cores of whoever comes next."""
     made: dict[str, list[float]] = {name: [] for name in contenders}
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     names = list(contenders)
     for round_number, given in enumerate(batches):
         for name in names[round_number % len(names) :] + names[: round_number % len(names)]:
+            time.sleep(PAUSE)
             began = time.perf_counter()
             made[name].append(contenders[name](given))
             seconds[name].append(time.perf_counter() - began)
