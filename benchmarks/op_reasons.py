@@ -33,8 +33,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     (
         "products / linear 1x4096x4096*",
         (
-            "each weight is used once: two loads, and two additions that wait for those of the step "
-            "before"
+            "each weight is used once: two loads, and two additions that wait for those of the "
+            "step before"
         ),
     ),
     (
@@ -103,8 +103,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     (
         "elementwise / *",
         (
-            "a call reads and writes its 1 to 8 MB once, where the measured rate is of repeated copies; "
-            "the rest is not understood"
+            "a call reads and writes its 1 to 8 MB once, where the measured rate is of repeated "
+            "copies; the rest is not understood"
         ),
     ),
     ("normalisations / *softmax*", f"{_ROWS}; {_FUNCTION}"),

@@ -64,6 +64,8 @@ class ChainKernels(Pass):
                 rw.replace(found.ops, made, rule="rows stay on the chip", note=kernel, at=last)
 
         module = context.rewrite(module, edit, level="target")
+        if not library.names:
+            return module
         context.facts["schedules"] = library.used_in(module)
         return module.with_(functions=library.functions_of(module))
 
