@@ -80,7 +80,7 @@ REASONS: tuple[tuple[str, str], ...] = (
             "and a row of the sum is copied in 14 pieces"
         ),
     ),
-    ("convolutions / 1-d*", "31 taps of one channel: see depthwise"),
+    ("convolutions / 1-d depthwise*", "31 taps of one channel: see depthwise"),
     ("convolutions / 3-d*", "16 channels a tap: half of a vector of the copied rows"),
     (
         "convolutions / *",

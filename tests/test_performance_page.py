@@ -38,6 +38,14 @@ def test_the_page_is_what_the_records_say():
     assert PAGE.read_text() == page()
 
 
+def test_every_case_far_from_its_limit_has_a_reason_on_the_page():
+    found = Records().newest("ops", "ops", lambda row: "ratio" in row)
+    assert found is not None
+    far = [row for row in found.rows if row.get("share", 1) < 0.6]
+    assert far
+    assert all(row["reason"] and row["reason"] in PAGE.read_text() for row in far)
+
+
 def test_a_row_has_its_figures(tmp_path):
     rows = [
         model("one", 2.0, 3.0),
