@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from typing_extensions import override
@@ -21,13 +22,14 @@ from core_compiler.ir.target import (
 from core_compiler.passes.base import Pass
 from core_compiler.passes.find_lifetimes import memory_owners
 from core_compiler.passes.grouping import GROUP
-from core_compiler.passes.outline_kernels import is_exchange, name_words
+from core_compiler.passes.outline_kernels import is_exchange, name_words, unused_name
 from core_compiler.scheduling.schedules import chain
 from core_compiler.scheduling.schedules.chain_parts import Chain, Part
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import Refused
 
-FAMILIES = {"contraction": "a product", "rows": "a program of rows"}
+#: The families of the parts' kernels, in words.
+_FAMILIES = {"contraction": "a product", "rows": "a program of rows"}
 #: What may be between the launches of a chain.
 _HARMLESS = frozenset({ALLOC, VIEW, CONSTANT, COPY, LAUNCH})
 
@@ -66,8 +68,8 @@ class ChainKernels(Pass):
         module = context.rewrite(module, edit, level="target")
         if not library.names:
             return module
-        context.facts["schedules"] = library.used_in(module)
-        return module.with_(functions=library.functions_of(module))
+        used = context.facts["schedules"] = library.used_in(module)
+        return module.with_(functions=library.functions(module, used))
 
     @override
     def refusal(self, ops, context):
@@ -86,6 +88,11 @@ class _Launches:
     @property
     def ops(self) -> tuple[Op, ...]:
         return (*self.others, *self.launches)
+
+    @property
+    def inner(self) -> set[Value]:
+        """The buffers between the launches."""
+        return {v for pair in self.between for v in pair}
 
     @staticmethod
     def of(op: Op, rw: Rewriter, module: Module) -> _Launches | Refusal:
@@ -114,7 +121,7 @@ class _Launches:
         """Return a refusal if what a launch reads is written between it and the last one."""
         ops = list(rw.ops)
         owners = memory_owners(ops)
-        inner = {v for pair in self.between for v in pair}
+        inner = self.inner
         read: set[Value] = set()
         for op in ops[ops.index(self.launches[0]) : ops.index(self.launches[-1])]:
             if op in self.launches:
@@ -136,7 +143,7 @@ def _of_family(op: Op, family: str, module: Module) -> Refusal | None:
     if launch.over or op.get("target") or is_exchange(op) or len(launch.written) != 1:
         return refuse("a launch alone", "{0} is executed in another way", op)
     if module.functions[launch.kernel].attributes.get("family") != family:
-        return refuse(FAMILIES[family], "{0} is none", op)
+        return refuse(_FAMILIES[family], "{0} is none", op)
     return None
 
 
@@ -179,11 +186,8 @@ class _Library:
             places = [None if v is None else launch.buffers.index(v) for v in (read, written)]
             parts.append(Part(self.schedules[launch.kernel], launch.sizes, *places))
         region = _region(found)
-        reads = tuple(
-            dict.fromkeys(
-                v for op in found.launches for v in Launch.of(op).read if not _is_inner(v, found)
-            )
-        )
+        given = dict.fromkeys(v for op in found.launches for v in Launch.of(op).read)
+        reads = tuple(v for v in given if v not in found.inner)
         results = Launch.of(found.launches[-1]).written
         made = Chain.of(parts)
         arguments = []
@@ -207,11 +211,8 @@ class _Library:
         )
         if key not in self.names:
             group = Op(GROUP, region.arguments, region.outputs, {}, (region,))
-            stem = name = "_".join(name_words(group))
-            count = 1
-            while name in self.schedules or name in self.module.functions:
-                count += 1
-                name = f"{stem}_{count}"
+            used = self.schedules.keys() | self.module.functions.keys()
+            name = unused_name("_".join(name_words(group)), used)
             self.schedules[name] = chain.schedule(name, made)
             self.names[key] = name
         return self.names[key]
@@ -221,20 +222,11 @@ class _Library:
         used = {Launch.of(op).kernel for op in module.main.body.ops if op.kind == LAUNCH}
         return {name: s for name, s in self.schedules.items() if name in used}
 
-    def functions_of(self, module: Module) -> dict[str, Function]:
-        """Return the functions of a module with the joined kernels, without those replaced."""
-        used = self.used_in(module)
-        joined = {name: used[name].function for name in self.names.values() if name in used}
-        kept = {
-            name: function
-            for name, function in module.functions.items()
-            if name not in self.schedules or name in used
-        }
-        return {**kept, **joined}
-
-
-def _is_inner(value: Value, found: _Launches) -> bool:
-    return any(value in pair for pair in found.between)
+    def functions(self, module: Module, used: Mapping[str, Scheduled]) -> dict[str, Function]:
+        """Return a module's functions with the joined kernels, without those not ``used``."""
+        known, schedules = module.functions, self.schedules
+        kept = {n: f for n, f in known.items() if n in used or n not in schedules}
+        return kept | {name: scheduled.function for name, scheduled in used.items()}
 
 
 def _region(found: _Launches) -> Block:

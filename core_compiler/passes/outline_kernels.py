@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,17 +130,19 @@ class _Library:
         known = self.by_structure.get(key)
         if known is not None:
             return known
-        stem = "_".join(name_words(group)) or "copy"
-        name, count = stem, 1
-        while name in self.used_names:
-            count += 1
-            name = f"{stem}_{count}"
+        name = unused_name("_".join(name_words(group)) or "copy", self.used_names)
         self.used_names.add(name)
         self.by_structure[key] = name
         self.functions[name] = function.with_(name=name)
         if self.functions[name].level != "kernel":
             raise InternalError(f"{name} is not at the kernel level")
         return name
+
+
+def unused_name(stem: str, used: Collection[str]) -> str:
+    """Return ``stem``, or ``stem_2``, ``stem_3``...: the first one that is not used."""
+    names = (stem if count == 1 else f"{stem}_{count}" for count in itertools.count(1))
+    return next(name for name in names if name not in used)
 
 
 def _has_short_rows(lowered: Lowered) -> bool:

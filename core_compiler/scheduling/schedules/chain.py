@@ -9,7 +9,7 @@ of the separate kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 
@@ -74,11 +74,7 @@ class ChainPlan(LaunchPlan):
     """The sizes of work items of a chain: rows, and columns of its products at a time."""
 
     chain: Chain
-
-    @property
-    @override
-    def pack(self) -> Mapping[int, Function]:  # type: ignore[override]
-        return {}
+    pack: Mapping[int, Function] = field(default_factory=dict)
 
     @override
     def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:

@@ -120,8 +120,10 @@ class Joiner:
         need(not batch or len(batch) == len(self.batch), "the parts have different batches")
         return dict(zip(batch, self.batch, strict=False))
 
-    def part(self, number: int, copier: Copier, function: Function, memories: Sequence[Value]):
-        """Emit a part's loops, for the work item's rows and in the memories of this kernel."""
+    def redirect_all(
+        self, number: int, copier: Copier, function: Function, memories: Sequence[Value]
+    ) -> None:
+        """Let ``copier`` access ``memories`` for all of a part's buffers between the parts."""
         part = self.chain.parts[number]
         for place in part.between:
             memory = memories[number if place == part.writes else number - 1]
@@ -199,7 +201,7 @@ class Plain(Joiner):
             for number, part in enumerate(self.chain.parts):
                 copier = Copier(self.kb)
                 copier.env.update(self.environment(number, part.plain))
-                self.part(number, copier, part.plain, memories)
+                self.redirect_all(number, copier, part.plain, memories)
                 nest = parallel_nest(part.plain)
                 copier.ops(op for op in part.plain.body.ops if op is not nest[0])
                 product = Product.of(part.plain)
@@ -252,7 +254,7 @@ class Joined(Joiner):
             for number, copier in enumerate(copiers):
                 function = chain.parts[number].scheduled.function
                 self.views(number, copier, function, memories)
-                self.part(number, copier, function, memories)
+                self.redirect_all(number, copier, function, memories)
                 if number not in columns:
                     self.rows(number, copier, function)
                     continue
