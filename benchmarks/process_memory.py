@@ -2,9 +2,10 @@
 
     python benchmarks/process_memory.py MODEL DTYPE BATCH THREADS ours|torch [decode]
 
-Prints ``peak_bytes`` of the whole process (the model's construction and compile too), and, after
-what only these need was released, ``execute_peak_bytes`` while it executes three times. Both
-contain the interpreter and its libraries. Linux.
+Prints ``peak_bytes`` of the whole process, and, after what is only needed before was released,
+``execute_peak_bytes`` while it executes three times. Both contain the interpreter and its
+libraries. Ours executes a recording with its weights, which another process made: no framework is
+imported. Torch's process constructs the model. Linux.
 """
 
 from __future__ import annotations
@@ -12,40 +13,72 @@ from __future__ import annotations
 import gc
 import json
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks import decode
-from benchmarks.model_variants import built, of_module, variant
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def main() -> None:
     name, dtype, batch, threads, contender, *more = sys.argv[1:]
-    call, inputs = _contender(name, dtype, int(batch), int(threads), contender, bool(more))
-    call(*inputs)
-    whole = peak_bytes()
-    gc.collect()
-    _RESET.write_text("5")  # proc(5): the peak is the present size from now on
-    for _ in range(3):
+    if contender == "record":
+        recorded(name, dtype, int(batch), int(threads), *more)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        if contender == "ours":
+            path = Path(folder) / "x.run"
+            case = (name, dtype, batch, threads, "record", str(path), *more)
+            subprocess.run([sys.executable, __file__, *case], check=True, stdout=sys.stderr)
+            call, inputs = of_recording(path, int(threads))
+        else:
+            call, inputs = torch_call(name, dtype, int(batch), int(threads), bool(more))
         call(*inputs)
-    print(json.dumps({"peak_bytes": whole, "execute_peak_bytes": peak_bytes()}))
+        whole = peak_bytes()
+        gc.collect()
+        _RESET.write_text("5")  # proc(5): the peak is the present size from now on
+        for _ in range(3):
+            call(*inputs)
+        print(json.dumps({"peak_bytes": whole, "execute_peak_bytes": peak_bytes()}))
 
 
-def _contender(
-    name: str, dtype: str, batch: int, threads: int, contender: str, decoding: bool
-) -> tuple[Any, Any]:
-    if decoding and contender == "ours":
-        made, _, inputs = decode.compiled(name, threads)
-        return made, inputs
+def recorded(
+    name: str, dtype: str, batch: int, threads: int, path: str, decoding: str = ""
+) -> None:
+    """Write the recording of a model and its weights."""
+    from benchmarks import decode
+    from benchmarks.model_variants import variant
+
+    if decoding:
+        made, _, _ = decode.compiled(name, threads)
+    else:
+        found = variant(name, dtype, batch)
+        assert found is not None
+        made = found.compile(threads)
+    made.record(path, weights=True)
+
+
+def of_recording(path: Path, threads: int) -> tuple[Any, Any]:
+    """Return the compiled model of a recording, and inputs for it."""
+    from core_compiler.driver.compilation import Options
+    from workbench.model import jobs, models
+    from workbench.model.spec import read_spec
+
+    model = models.load(read_spec(str(path)))
+    return jobs.compile(model, "cpu", Options(threads=threads)), model.inputs
+
+
+def torch_call(name: str, dtype: str, batch: int, threads: int, decoding: bool) -> tuple[Any, Any]:
+    """Return the model in torch, and inputs for it."""
+    from benchmarks.model_variants import built, of_module, variant
+
     found = of_module(*built(name, batch, True), name) if decoding else variant(name, dtype, batch)
     assert found is not None
-    run = found.compile(threads) if contender == "ours" else found.peers[contender](threads)
-    return run, found.inputs
+    return found.peers["torch"](threads), found.inputs
 
 
 def peak_bytes() -> int:

@@ -422,12 +422,19 @@ class Compilation:
             self._predicted = program, made
         return self._predicted[1]
 
-    def record(self, path: str | Path) -> Path:
-        """Write everything so far to the recording ``path`` (a ``.run``)."""
+    def record(self, path: str | Path, weights: bool = False) -> Path:
+        """Write everything so far to the recording ``path`` (a ``.run``).
+
+        With ``weights`` also the model's weights, into the folder ``path``.weights: whoever has
+        both can execute it without the model.
+        """
+        from core_compiler.record import weight_files
         from core_compiler.record.recorder import Recorder
 
         with Recorder(path) as recorder:
             self.report(recorder)
+        if weights:
+            weight_files.write(path, self.stages[0].module)
         return Path(path)
 
     def report(self, observer: Observer, **more: Any) -> None:

@@ -1,7 +1,8 @@
 """Import of a recording as a model: its stage 0, which is the import of the recorded compile.
 
-A recording names its weights by their hashes and does not contain the large ones: they are looked
-up elsewhere or replaced by seeded random values, and ``facts["stand_ins"]`` counts the latter.  A
+A recording names its weights by their hashes and does not contain the large ones: they are beside
+it (`record.weight_files`), looked up elsewhere, or replaced by seeded random values, and
+``facts["stand_ins"]`` counts the latter.  A
 recording is data: no code in it is run.  The state of a recorded training step is that of a step
 that has run for some iterations.
 """
@@ -23,6 +24,7 @@ from core_compiler.frontends.stand_ins import (
     requirements,
 )
 from core_compiler.ir import Module, Value, WeightStore
+from core_compiler.record import weight_files
 from core_compiler.record.reader import Recording
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
@@ -59,7 +61,9 @@ def import_file(path: str | Path, find: Find = lambda digests: {}) -> Imported:
         module = opened.module(0)
     if "main" not in module.functions or module.main.level not in _LEVELS:
         raise UserError("stage 0 is not a model", str(path), "compile the model again")
-    for digest, array in find(missing_weights(module).keys()).items():
+    beside = weight_files.read(path, missing_weights(module))
+    others = missing_weights(module).keys() - beside.keys()
+    for digest, array in (*beside.items(), *find(others).items()):
         store.put(digest, array)
     module, made_up = fill_missing_weights(module, "the recording")
     main = module.main

@@ -189,7 +189,8 @@ def fill_missing_weights(module: Module, source: str) -> tuple[Module, int]:
         raise UserError(
             f"more than {MAX_GENERATED_ELEMENTS:,} weights are not in {source}",
             "weights",
-            "export the stage with its weights: stage.export",
+            "record the model with them (`workbench compile MODEL -o FILE.run --weights`), or "
+            "export the stage with its weights (stage.export)",
         )
     needed = requirements(module)
     wanted: dict[str, Requirement] = {}

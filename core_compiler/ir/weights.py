@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -27,12 +26,11 @@ class WeightStore:
     """Content-addressed constants; adding an equal array again returns the same handle.
 
     Append-only and shared by all stages of a compile, so that snapshots never copy weights. Arrays
-    are held read-only, in memory or memory-mapped from ``folder`` (one ``.npy`` per digest). Memory
-    shared with a framework is not copied; see :meth:`watch`.
+    are held read-only, in memory or memory-mapped. Memory shared with a framework is not copied;
+    see :meth:`watch`.
     """
 
-    def __init__(self, folder: Path | None = None):
-        self.folder = folder
+    def __init__(self) -> None:
         self._arrays: dict[str, np.ndarray] = {}
         self._checks: dict[str, Callable[[str], None]] = {}
 
@@ -76,7 +74,7 @@ class WeightStore:
 
     def only(self, digests: Iterable[str]) -> WeightStore:
         """Return a store with the arrays of ``digests`` only; other owners are not checked."""
-        made = WeightStore(self.folder)
+        made = WeightStore()
         for digest in digests:
             if digest in self._arrays:
                 made._arrays[digest] = self._arrays[digest]
@@ -89,27 +87,18 @@ class WeightStore:
             self._checks[digest](digest)
         found = self._arrays.get(digest)
         if found is None:
-            found = self._load(digest)
-            self._arrays[digest] = found
+            raise UserError(
+                f"weights {digest[:12]} are not in the store",
+                "in-memory store",
+                "compile the model again to store its weights",
+            )
         return found
 
     def __contains__(self, digest: str) -> bool:
-        return digest in self._arrays or (
-            self.folder is not None and (self.folder / f"{digest}.npy").exists()
-        )
+        return digest in self._arrays
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
 
     def __len__(self) -> int:
         return len(self._arrays)
-
-    def _load(self, digest: str) -> np.ndarray:
-        path = None if self.folder is None else self.folder / f"{digest}.npy"
-        if path is None or not path.exists():
-            raise UserError(
-                f"weights {digest[:12]} are not in the store",
-                str(self.folder or "in-memory store"),
-                "compile the model again to store its weights",
-            )
-        return np.load(path, mmap_mode="r", allow_pickle=False)

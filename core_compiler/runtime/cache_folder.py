@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from core_compiler.support.errors import CANNOT_HERE, UserError
+from core_compiler.support.mapped import PIECE, release_mapping
 
 MANIFEST = "manifest.json"
 DEFAULT_LIMIT = 4 << 30
@@ -230,4 +231,10 @@ def _read(path: Path) -> bytes | mmap.mmap:
 
 
 def _sum(data: bytes | mmap.mmap) -> list[int]:
-    return [len(data), zlib.crc32(data)]
+    found = 0
+    with memoryview(data) as read:
+        for start in range(0, len(read), PIECE):
+            found = zlib.crc32(read[start : start + PIECE], found)
+            if isinstance(data, mmap.mmap):  # the weights of a model need not be in memory for it
+                release_mapping(data, start, min(PIECE, len(data) - start))
+    return [len(data), found]

@@ -28,6 +28,7 @@ from core_compiler.runtime.device import (
 from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits, doubt, limits
+from core_compiler.runtime.packing import pack
 from core_compiler.runtime.program import (
     Exchange,
     Launch,
@@ -139,10 +140,12 @@ class CpuExecutable(Executable):
             ]
         else:
             self._packed = [device.allocate(size, "packed constants") for size in program.packed]
-            raw = [_constant(constants, c) for c in program.constants]
+            read_once = [_constant(constants, c) for c in program.constants]
             if program.prepack:
-                packing = self._bind(program.prepack, raw, device.threads)
-                packing.run(team(device.threads), 0, len(program.prepack))
+                packing = self._bind(program.prepack, read_once, device.threads)
+                packers = team(device.threads)
+                pack(program, read_once, lambda start, end: packing.run(packers, start, end))
+            raw = list(read_once)
         #: The constants that launches read in their own layout; None: only a packed one is read.
         self._raw: list[np.ndarray | None]
         self._raw = [array if i in used else None for i, array in enumerate(raw)]
@@ -348,7 +351,7 @@ class CpuExecutable(Executable):
     def _bind(
         self,
         launches: Sequence[Launch],
-        constants: list,
+        constants: Sequence[np.ndarray | None],
         threads: int,
         like: _Bound | None = None,
     ) -> _Bound:

@@ -22,6 +22,12 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE.run", help="record the compile (default: not recorded)"
     )
+    parser.add_argument(
+        "--weights",
+        action="store_true",
+        help="also write the weights, into FILE.run.weights: `workbench run FILE.run` then needs "
+        "neither the model nor its framework",
+    )
     parser.add_argument("--check", action="store_true", help="check every rewrite on real tensors")
     parser.add_argument(
         "--execute", action="store_true", help="also execute, and record each launch's time"
@@ -42,11 +48,14 @@ def add_arguments(parser) -> None:
 def run(arguments) -> int:
     from core_compiler.debug.check import summary
     from core_compiler.ir.events import Observers
+    from core_compiler.record import weight_files
     from workbench.commands.execution_times import ExecutionTimes
     from workbench.model import failures
     from workbench.queries.numeric_results import FrameworkComparison
 
     path = output(arguments.output) if arguments.output else None
+    if arguments.weights and path is None:
+        raise UserError("no recording to write weights for", "--weights", "add -o FILE.run")
     options = common.options(arguments, arguments.check)
     model = common.load(arguments)
     from workbench.model import jobs
@@ -64,6 +73,8 @@ def run(arguments) -> int:
         against=arguments.against,
         seconds=common.seconds(arguments),
     )
+    if arguments.weights and path is not None:
+        weight_files.write(path, made.stages[0].module)
     seconds, result = time.perf_counter() - started, comparison.result()
     checks = summary(made.checks)
     if not arguments.check:
