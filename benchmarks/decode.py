@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.model_variants import LARGE, Function, bandwidth_share, built
+from benchmarks.model_variants import LARGE, Function, bandwidth_share, built, with_int8_weights
 
 #: Rounds in turns, and calls of each generation that are not counted.
 ROUNDS, FIRST = 3, 4
@@ -29,7 +29,12 @@ class Forced:
         return self.tokens[number]
 
 
-def compiled(name: str, threads: int) -> tuple[Any, Any, Sequence[np.ndarray]]:
+def dtype_of(name: str, dtype: str) -> str:
+    """The dtype of a model's row: ``dtype``, or its own where that is f32."""
+    return "bf16" if name in LARGE and dtype == "f32" else dtype
+
+
+def compiled(name: str, threads: int, dtype: str = "f32") -> tuple[Any, Any, Sequence[np.ndarray]]:
     """The compiled step for any number of tokens before it, its torch module, first inputs."""
     import core_compiler as cc
     from core_compiler.frontends.pytorch.tensors import to_numpy
@@ -37,22 +42,28 @@ def compiled(name: str, threads: int) -> tuple[Any, Any, Sequence[np.ndarray]]:
     from sample_models.export import exported
 
     module, inputs = built(name, 1, decode=True)
+    if dtype == "int8-weights":
+        module = with_int8_weights(module)
     names = module.input_names, module.output_names
     program = exported(Built(module, tuple(inputs), *names, lambda seed: ()), growing=True)
     return cc.compile(program, inputs, threads=threads), module, [to_numpy(t) for t in inputs]
 
 
-def measured(name: str, count: int, threads: int, against: Sequence[str]) -> dict[str, Any]:
+def measured(
+    name: str, count: int, threads: int, against: Sequence[str], dtype: str = "f32"
+) -> dict[str, Any]:
     """Times of calls and tokens per second of one model, ours and the peers."""
     from core_compiler.driver.generate import Parts, generate
     from core_compiler.runtime.peers import PAUSE
 
-    made, module, inputs = compiled(name, threads)
+    made, module, inputs = compiled(name, threads, dtype)
     parts = Parts.of(*made.names, inputs)
     began = list(generate(made, parts, inputs, count))  # programs for these sizes are made here
     forced = Forced([i for token in began for i in token.ids])
     contenders: dict[str, Function] = {"": made}
-    contenders |= {p: call for p in against if (call := peer(name, p, module, threads)) is not None}
+    contenders |= {
+        p: call for p in against if (call := peer(name, p, module, threads, dtype)) is not None
+    }
     times: dict[str, list[float]] = {p: [] for p in contenders}
     errors: dict[str, float] = {}
     for _ in range(ROUNDS):
@@ -67,7 +78,7 @@ def measured(name: str, count: int, threads: int, against: Sequence[str]) -> dic
     hows = [each.how for each in made.other_sizes.rebinds]
     return {
         "model": name,
-        "dtype": "bf16" if name in LARGE else "f32",
+        "dtype": dtype_of(name, dtype),
         "batch": 1,
         "tokens": count,
         "before": inputs[1].shape[3],
@@ -84,14 +95,16 @@ def measured(name: str, count: int, threads: int, against: Sequence[str]) -> dic
     }
 
 
-def peer(name: str, framework: str, module: Any, threads: int) -> Callable | None:
+def peer(
+    name: str, framework: str, module: Any, threads: int, dtype: str = "f32"
+) -> Callable | None:
     """The same step in a framework; None if it cannot execute it (bf16 in onnxruntime)."""
     from sample_models.export import export_onnx
     from workbench.model import peers
 
     if framework == "torch":
         return peers.torch_function(module, threads, name)
-    if name in LARGE:
+    if dtype_of(name, dtype) != "f32":
         return None
     return peers.onnxruntime_function(export_onnx(name, growing=True), threads, name)
 

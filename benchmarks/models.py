@@ -2,7 +2,8 @@
 
     python benchmarks/models.py [MODEL ...] [--dtype f32,bf16,int8,int8-weights] [--batch 1,8]
         [--threads 2] [--against torch,onnxruntime] [--bound] [--memory] [--compile] [-o FILE]
-    python benchmarks/models.py --decode 32 [gpt2-decode llama-1.2b] [-o FILE]
+    python benchmarks/models.py --decode 32 [gpt2-decode llama-1.2b] [--dtype f32,int8-weights]
+        [-o FILE]
 
 Reports medians and least times in milliseconds and ratios of the medians (peer / ours: above 1
 means that ours is faster), compile seconds cold (no kernel known) and warm (a fresh process that
@@ -30,6 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +103,11 @@ def model_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def decode_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One row for each model that takes keys and values of earlier tokens."""
-    for name in arguments.models or DECODERS:
-        row = decode.measured(
-            name, arguments.decode, arguments.threads, arguments.against.split(",")
-        )
+    against = arguments.against.split(",")
+    for dtype, name in product(arguments.dtype.split(","), arguments.models or DECODERS):
+        row = decode.measured(name, arguments.decode, arguments.threads, against, dtype)
         if arguments.memory:
-            case = name, row["dtype"], "1", str(arguments.threads)
+            case = name, dtype, "1", str(arguments.threads)
             row["memory"] = {
                 who: measured_memory(*case, who, "decode") for who in ("ours", "torch")
             }

@@ -54,7 +54,7 @@ def recorded(
     from benchmarks.model_variants import variant
 
     if decoding:
-        made, _, _ = decode.compiled(name, threads)
+        made, _, _ = decode.compiled(name, threads, dtype)
     else:
         found = variant(name, dtype, batch)
         assert found is not None
@@ -74,9 +74,14 @@ def of_recording(path: Path, threads: int) -> tuple[Any, Any]:
 
 def torch_call(name: str, dtype: str, batch: int, threads: int, decoding: bool) -> tuple[Any, Any]:
     """Return the model in torch, and inputs for it."""
-    from benchmarks.model_variants import built, of_module, variant
+    from benchmarks.model_variants import built, of_module, variant, with_int8_weights
 
-    found = of_module(*built(name, batch, True), name) if decoding else variant(name, dtype, batch)
+    if decoding:
+        module, inputs = built(name, batch, True)
+        module = with_int8_weights(module) if dtype == "int8-weights" else module
+        found = of_module(module, inputs, name)
+    else:
+        found = variant(name, dtype, batch)
     assert found is not None
     return found.peers["torch"](threads), found.inputs
 

@@ -20,7 +20,7 @@ from core_compiler.driver.other_batches import OtherBatches
 from core_compiler.driver.other_sizes import OtherSizes
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.open import Opened, as_arrays, name_of, open_model
-from core_compiler.ir import Module, TensorType, Value
+from core_compiler.ir import Module, TensorType, Value, WeightStore
 from core_compiler.ir.events import Observer
 from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.pipelines.pipeline import LEVELS_OF, PipelineEdit, level_of
@@ -112,7 +112,7 @@ def compile(
 
         made.leaves, trees = jax.leaves, (jax.refilled,)
     if frontend is None and not isinstance(model, Imported | Module):
-        made.other_sizes = OtherSizes(made, _reopener(model), *trees)
+        made.other_sizes = OtherSizes(made, _reopener(model, imported.module.weights), *trees)
     if not finish:
         return made
     finished(made, record)
@@ -132,14 +132,17 @@ def finished(made: Compilation, record: str | Path | None) -> Compilation:
     return made
 
 
-def _reopener(model: Any) -> Callable[[Sequence], Imported]:
-    """Return a function that imports the model again, for inputs of other sizes."""
+def _reopener(model: Any, weights: WeightStore) -> Callable[[Sequence], Imported]:
+    """Return a function that imports the model again, for inputs of other sizes.
+
+    ``weights``: those of the first import.
+    """
     stamp = _stamp(model)
 
     def reopen(arrays: Sequence) -> Imported:
         if _stamp(model) != stamp:
             raise UserError("the file has changed", str(model), "compile it again")
-        opened = open_model(model, arrays)
+        opened = open_model(model, arrays, earlier=weights)
         if opened.inputs is not None:
             _need_examples(
                 opened.imported,

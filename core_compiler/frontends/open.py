@@ -16,7 +16,7 @@ import numpy as np
 
 from core_compiler.frontends import stand_ins, text
 from core_compiler.frontends.base import Imported, is_saved_model
-from core_compiler.ir import Module, tensor
+from core_compiler.ir import Module, WeightStore, tensor
 from core_compiler.support.arrays import numbers, to_torch
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import need_regular
@@ -64,6 +64,7 @@ def open_model(
     trust: bool = False,
     as_is: bool = False,
     sizes: Mapping[str, int] | None = None,
+    earlier: WeightStore | None = None,
 ) -> Opened:
     """Import a model.
 
@@ -75,6 +76,7 @@ def open_model(
     ``as_is``     leave a live torch module in its current mode (training or evaluation).
     ``sizes``     sizes that the model leaves open, by their names or as ``INPUT.AXIS``: of an
                   exported program, an ONNX model or a StableHLO program without ``inputs``.
+    ``earlier``   the weights of an earlier import of this model, whose hashes are taken over.
 
     Raise UserError if the model is invalid, with the location and a suggestion.
     """
@@ -82,7 +84,7 @@ def open_model(
         return Opened(model, _arrays(inputs))
     if isinstance(model, Module):
         return Opened(_wrap_module(model), _arrays(inputs))
-    request = _OpenRequest(inputs, name, training, trust, as_is, sizes or {})
+    request = _OpenRequest(inputs, name, training, trust, as_is, sizes or {}, earlier)
     if isinstance(model, str | Path):
         return request.file(Path(model))
     packages = {base.__module__.partition(".")[0] for base in type(model).__mro__}
@@ -118,6 +120,7 @@ class _OpenRequest:
     trust: bool
     as_is: bool
     sizes: Mapping[str, int]
+    earlier: WeightStore | None
 
     def file(self, path: Path) -> Opened:
         if is_saved_model(path):
@@ -224,7 +227,9 @@ class _OpenRequest:
             arrays = _arrays(_program_examples(model) if self.inputs is None else self.inputs)
             sizes = {} if self.inputs is None else _sizes(model, arrays)
             sizes = {**sizes, **self.sizes}
-            made = import_exported(model, name=name, sizes=sizes, training=self.training)
+            made = import_exported(
+                model, name=name, sizes=sizes, training=self.training, earlier=self.earlier
+            )
             return Opened(made, None if self.inputs is None and self.sizes else arrays)
         self._refuse_sizes(name)
         given = self.inputs

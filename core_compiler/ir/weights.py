@@ -22,15 +22,21 @@ def array_digest(array: np.ndarray) -> str:
     return state.hexdigest()
 
 
+def _place(array: np.ndarray) -> tuple:
+    return array.ctypes.data, array.shape, array.strides, array.dtype
+
+
 class WeightStore:
     """Content-addressed constants; adding an equal array again returns the same handle.
 
     Append-only and shared by all stages of a compile, so that snapshots never copy weights. Arrays
     are held read-only, in memory or memory-mapped. Memory shared with a framework is not copied;
-    see :meth:`watch`.
+    see :meth:`watch`. Arrays that an ``earlier`` store watches, and that have not changed since,
+    are not hashed again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, earlier: WeightStore | None = None) -> None:
+        self._earlier = {} if earlier is None else earlier._watched()
         self._arrays: dict[str, np.ndarray] = {}
         self._checks: dict[str, Callable[[str], None]] = {}
 
@@ -52,7 +58,7 @@ class WeightStore:
         array = np.asarray(array)
         if array.nbytes <= INLINE_BYTES:
             return dense(array)
-        digest = array_digest(array)
+        digest = self._known_digest(array) or array_digest(array)
         if digest not in self._arrays:
             stored = np.ascontiguousarray(array)
             # Copy arrays that their owner may still write to, but not mapped files and shared
@@ -61,6 +67,21 @@ class WeightStore:
             stored.flags.writeable = False
             self._arrays[digest] = stored
         return Resource(tensor(array.shape, array.dtype), digest)
+
+    def _watched(self) -> dict[tuple, tuple[str, Callable[[str], None]]]:
+        """Return digest and check of each watched array, by where it is and what it is."""
+        return {_place(self._arrays[d]): (d, check) for d, check in self._checks.items()}
+
+    def _known_digest(self, array: np.ndarray) -> str | None:
+        """Return the digest that an earlier store has for this very memory, if it is unchanged."""
+        digest, check = self._earlier.get(_place(array), (None, None))
+        if digest is None or check is None:
+            return None
+        try:
+            check(digest)
+        except UserError:
+            return None
+        return digest
 
     def put(self, digest: str, array: np.ndarray) -> None:
         """Bind a known digest to its array (for readers of caches and recordings).

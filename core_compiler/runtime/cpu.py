@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -28,8 +28,9 @@ from core_compiler.runtime.device import (
 from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits, doubt, limits
-from core_compiler.runtime.packing import pack
+from core_compiler.runtime.packing import constants_of, identities, missing, pack
 from core_compiler.runtime.program import (
+    Constant,
     Exchange,
     Launch,
     Program,
@@ -110,9 +111,10 @@ class CpuExecutable(Executable):
         program.check()
         self.device: CpuDevice
         self.program, self.device = program, device
-        shared = like if isinstance(like, CpuExecutable) and like.packs_as(program) else None
-        needed = program.memory_bytes(device.threads, constants=shared is None)
-        memory.require(needed, f"program {program.name}")
+        shared = like if isinstance(like, CpuExecutable) else None
+        names = identities(program)
+        known = {} if shared is None else shared._shared(names)
+        self._check_memory(known, is_first=shared is None)
         self._forms = [(a.numpy, a.shape) for a in program.inputs]
         self._new = [NewArray(a) for a in program.outputs]
         self._aliases = [(i, a.alias) for i, a in enumerate(program.outputs) if a.alias >= 0]
@@ -130,39 +132,49 @@ class CpuExecutable(Executable):
         read = (*flags, *(x.source for x in program.exchanges))
         refs = (*(r for launch in program.launches for r in launch.buffers), *read)
         used = {r.index for r in refs if r.space == "constant"}
-        self._packed: list[Buffer]
-        raw: list[np.ndarray | None]
-        if shared is not None:
-            self._packed = shared._packed
-            raw = [
-                known if known is not None or i not in used else _constant(constants, c)
-                for i, (known, c) in enumerate(zip(shared._raw, program.constants, strict=True))
-            ]
-        else:
-            self._packed = [device.allocate(size, "packed constants") for size in program.packed]
-            read_once = [_constant(constants, c) for c in program.constants]
-            if program.prepack:
-                packing = self._bind(program.prepack, read_once, device.threads)
-                packers = team(device.threads)
-                pack(program, read_once, lambda start, end: packing.run(packers, start, end))
-            raw = list(read_once)
+        packers = [program.prepack[number] for number in missing(program, known)]
+        needed = used.union(*map(constants_of, packers))
+        held = {} if shared is None else shared._held
+        raw = [
+            None
+            if i not in needed
+            else _constant(constants, c)
+            if (x := held.get(c)) is None
+            else x
+            for i, c in enumerate(program.constants)
+        ]
+        self._packed = [
+            known[i] if i in known else device.allocate(size, "packed constants")
+            for i, size in enumerate(program.packed)
+        ]
+        if packers:
+            packing, members = self._bind(packers, raw, device.threads), team(device.threads)
+            pack(packers, raw, lambda number: packing.run(members, number, number + 1))
         #: The constants that launches read in their own layout; None: only a packed one is read.
         self._raw: list[np.ndarray | None]
         self._raw = [array if i in used else None for i, array in enumerate(raw)]
+        #: What a program with the same constants may share.
+        self._held: dict[Constant, np.ndarray | None]
+        self._held = dict(zip(program.constants, self._raw, strict=True))
+        self._packed_by_identity = dict(zip(names, self._packed, strict=True))
         self._read: dict[int, Any]
         self._read = {r.index: self._raw[r.index] for r in read if r.space == "constant"}
         self._launches: _Bound
         scratch = None if shared is None or shared._lock is not self._lock else shared._launches
         self._launches = self._bind(program.launches, self._raw, self._team.threads, scratch)
 
-    def packs_as(self, program: Program) -> bool:
-        """Return whether a program has the constants of this one, packed in the same way."""
-        mine = self.program
-        return (mine.constants, mine.packed, mine.prepack) == (
-            program.constants,
-            program.packed,
-            program.prepack,
-        )
+    def _shared(self, names: Sequence[Hashable | None]) -> dict[int, Buffer]:
+        """Return those of the packed buffers ``names`` that this program has, by their numbers."""
+        found = self._packed_by_identity
+        return {i: found[x] for i, x in enumerate(names) if x is not None and x in found}
+
+    def _check_memory(self, known: Collection[int], is_first: bool) -> None:
+        """Raise UserError if there is too little memory for what loading allocates."""
+        program = self.program
+        needed = program.memory_bytes(self.device.threads, constants=is_first)
+        if not is_first:
+            needed += sum(size for i, size in enumerate(program.packed) if i not in known)
+        memory.require(needed, f"program {program.name}")
 
     @override
     def __call__(

@@ -56,6 +56,7 @@ def import_exported(
     sizes: Mapping[str, int] | None = None,
     read_files: bool = True,
     training: bool = False,
+    earlier: WeightStore | None = None,
 ) -> Imported:
     """Import a ``torch.export.ExportedProgram``; raise UserError with all unsupported ops.
 
@@ -67,7 +68,8 @@ def import_exported(
     to ``high`` (-1: unbounded) that the program allows.  ``read_files`` off: do not read the source
     files that the program names (for untrusted programs).  ``training``: random ops draw from a
     seed and an iteration, which are state of the model, and the points at which the model stops
-    gradients are kept.
+    gradients are kept.  ``earlier``: the store of an import of the same program, whose hashes of
+    weights that are still the same are taken over.
     """
     import torch
 
@@ -80,7 +82,7 @@ def import_exported(
         refuse_shared({**program.state_dict, **program.constants}, name)
     draws = Draws.of_training() if training else Draws()
     symbols = Symbols.of(program, sizes or {}, name, draws)
-    walker = _walk(program, symbols, name)
+    walker = _walk(program, symbols, name, earlier)
     if training:
         walker.ops += walker.state.count_iterations(draws)
     after = walker.state.results()
@@ -138,13 +140,14 @@ def import_exported(
 MAX_ROUNDS = 4
 
 
-def _walk(program, symbols: Symbols, name: str) -> Walker:
+def _walk(program, symbols: Symbols, name: str, store: WeightStore | None) -> Walker:
     """Return a walker that has translated every op, decomposed by torch if necessary."""
     rejected: set[str] = set()
     first: list[Unsupported] = []
     wrong: list[Unsupported] = []
     for _ in range(MAX_ROUNDS):
-        walker = Walker(program, WeightStore(), symbols)
+        store = WeightStore(store)
+        walker = Walker(program, store, symbols)
         walker.walk()
         found = {item.kind for item in walker.unsupported}
         wrong += [item for item in walker.unsupported if item.wrong]

@@ -17,6 +17,7 @@ from math import prod
 from core_compiler.ir import DType, Function
 from core_compiler.kernel_ir.ops import access
 from core_compiler.kernel_ir.views import For
+from core_compiler.scheduling.schedules.packing import pack_plan
 from core_compiler.scheduling.schedules.product import (
     Product,
     ProductPlan,
@@ -27,7 +28,6 @@ from core_compiler.scheduling.schedules.product import (
     extents,
     longest_chunk,
     make_sequential,
-    pack_plan,
     read_product,
 )
 from core_compiler.scheduling.schedules.simd import is_legal

@@ -15,13 +15,13 @@ from core_compiler.ir import Function
 from core_compiler.kernel_ir.ops import access
 from core_compiler.scheduling.schedules import contraction, elementwise
 from core_compiler.scheduling.schedules.contraction import AVX512, Tiles
+from core_compiler.scheduling.schedules.packing import pack_plan
 from core_compiler.scheduling.schedules.product import (
     Product,
     ProductPlan,
     contiguous_terms,
     extents,
     make_sequential,
-    pack_plan,
     read_product,
     reorder,
 )

@@ -10,9 +10,8 @@ from math import prod
 from typing_extensions import override
 
 from core_compiler.ir import DType, Function, Op, Value
-from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
-from core_compiler.kernel_ir.builder import KernelBuilder
-from core_compiler.kernel_ir.ops import access, definition
+from core_compiler.kernel_ir.abi import index_arguments
+from core_compiler.kernel_ir.ops import definition
 from core_compiler.kernel_ir.product import Product
 from core_compiler.kernel_ir.views import Constant, For, loop_kind
 from core_compiler.scheduling.schedules.steps import LaunchPlan, Scheduled
@@ -26,20 +25,12 @@ from core_compiler.scheduling.transforms import (
     rename_buffers,
     unit_loop,
 )
-from core_compiler.scheduling.transforms.arguments import canonical_arguments
-from core_compiler.scheduling.transforms.bytes import word_of
-from core_compiler.scheduling.transforms.collapse import Numbering
 from core_compiler.scheduling.transforms.edit import (
-    Copier,
-    buffer_argument,
     expect,
-    expression,
     find_loop,
     loops,
     producers,
-    without_dead,
 )
-from core_compiler.scheduling.transforms.outline import digest
 
 
 def read_product(kernel: Function) -> Product:
@@ -214,72 +205,6 @@ def work_item(
 def _parts(size: int) -> tuple[int, ...]:
     """Return the sizes of the largest of 1, 2, ... equal parts of ``size``, without repeats."""
     return tuple(dict.fromkeys(-(-size // parts) for parts in range(1, size + 1))) or (1,)
-
-
-def pack_plan(kernel: Function, product: Product, columns: int, packed: bool) -> dict:
-    """Return the fields ``pack`` and ``taken`` of a plan whose ``b`` is (not) ``packed``."""
-    if not packed:
-        return {"pack": {}, "taken": {}}
-    position = [v.name for v in buffer_arguments(kernel)].index(product.b)
-    function, taken = canonical_arguments(pack_kernel(kernel, product, columns))
-    name = f"pack_{columns}_{digest(function)}"
-    return {"pack": {position: function.with_(name=name)}, "taken": {position: taken}}
-
-
-def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
-    """Return the kernel that packs the constant operand ``b`` into panels ``[panel][term][lane]``.
-
-    Its index arguments are those of ``kernel``, then the panels' sizes.
-    """
-    defs = producers(kernel)
-    b, chunk = buffer_argument(kernel, product.b), find_loop(kernel, product.chunk)
-    terms, column = [find_loop(kernel, t) for t in product.terms], product.columns[-1]
-    loads = [o for o in terms[-1].walk() if o.kind == "kernel.load" and access(o)[0] is b]
-    element = word_of(chunk, b, defs) or loads[0].result
-    dtype = element.type
-    j = find_loop(kernel, column)
-    kb = KernelBuilder(f"pack_{columns}")
-    copier = Copier(kb)
-    raw = Value(b.type, "raw")
-    kb.arguments.append(raw)
-    packed = kb.buffer("packed", ("b_panels", "b_terms", columns), dtype, ("b_panel", columns, 1))
-    kb.arguments.extend(index_arguments(kernel))
-    panels, _, _ = (kb.size(n) for n in ("b_panels", "b_terms", "b_panel"))
-    copier.env[b] = raw
-    copier.env[For.of(chunk).index] = kb.index(0)
-    copier.ops(expression(chunk.operands[1], defs, set()))
-    copier.env[terms[0].operands[1]] = copier[For.of(chunk).upper]
-    numbering = Numbering(kernel, product.terms)
-    ivs = {For.of(op).index for op in terms}
-    stop = {*ivs, For.of(j).index, terms[0].operands[1], For.of(chunk).index}
-
-    def nest(depth: int, panel: Value) -> None:
-        if depth < len(terms):
-            op = terms[depth]
-            for bound in For.of(op).bounds:
-                copier.ops(expression(bound, defs, stop))
-            bounds = [copier[v] for v in For.of(op).bounds]
-            with kb.loop(For.of(op).name, *bounds) as iv:
-                copier.env[For.of(op).index] = iv
-                nest(depth + 1, panel)
-            return
-        with kb.loop("lane", 0, columns) as lane:
-            position = kb.add(kb.mul(panel, columns), lane)
-            inside = kb.lt(position, copier[For.of(j).upper])
-            copier.env[For.of(j).index] = position
-
-            def value() -> Value:
-                copier.ops(expression(element, defs, stop))
-                return copier[element]
-
-            zero = kb.number(0, dtype)
-            (chosen,) = kb.choose(inside, value, lambda: zero)
-            kb.store(chosen, packed, panel, numbering.number(copier), lane)
-
-    with kb.loop("panel", 0, panels, loop="parallel") as panel:
-        nest(0, panel)
-    made_kernel = kb.function(family="pack")
-    return made_kernel.with_(body=without_dead(made_kernel.body))
 
 
 def reorder(s: Scheduled, order: list[str]) -> Scheduled:
