@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
+import numpy as np
 from typing_extensions import override
 
 from core_compiler.ir import Op, Value, WeightStore
@@ -33,7 +35,8 @@ class SeparateZeroPoints(Pass):
 
     For products and convolutions in i32 whose operands are bytes minus a zero point that is the
     same along the sum.  If both operands are signed or both unsigned, one is shifted by 128.
-    Padding of a convolution becomes padding with the zero point.  Sums of integers wrap: exact.
+    Padding of a convolution becomes padding with the zero point; weights may have a zero point for
+    each channel of the result.  Sums of integers wrap: exact.
     """
 
     half = "implementation"
@@ -61,11 +64,15 @@ class SeparateZeroPoints(Pass):
 
 @dataclass(frozen=True)
 class _Bytes:
-    """An operand: ``bytes_`` (of i8 or ui8) minus ``zero`` (i32, None: 0) along ``dims``."""
+    """An operand: ``bytes_`` (of i8 or ui8) minus ``zero`` (i32, None: 0) along ``dims``.
+
+    ``held``: the array of a constant zero point.
+    """
 
     bytes_: Value
-    zero: Value | None
-    dims: tuple[int, ...]
+    zero: Value | None = None
+    dims: tuple[int, ...] = ()
+    held: np.ndarray | None = None
 
     def shifted(self, b: Builder, dtype: str) -> _Bytes:
         """Return the operand with bytes of ``dtype``."""
@@ -75,10 +82,13 @@ class _Bytes:
         shape = self.bytes_.type.shape
         sign = b.expand(b.constant(-_SIGN if kind.name == "i8" else _SIGN, kind), shape)
         moved = b.bitcast(b.xor(self.bytes_, sign), dtype=dtype)
-        by = b.constant(_SIGN if dtype == "ui8" else -_SIGN, I32)
-        if self.zero is None:
-            return _Bytes(moved, by, ())
-        return _Bytes(moved, b.add(self.zero, b.expand(by, self.zero.type.shape)), self.dims)
+        by = np.asarray(_SIGN if dtype == "ui8" else -_SIGN, np.int32)
+        held = by if self.zero is None else None if self.held is None else self.held + by
+        if held is None:
+            assert self.zero is not None
+            shift = b.expand(b.constant(by), self.zero.type.shape)
+            return _Bytes(moved, b.add(self.zero, shift), self.dims)
+        return _Bytes(moved, b.constant(held), self.dims, held) if held.any() else _Bytes(moved)
 
     def zeros(self, b: Builder, shape) -> Value:
         """Return the zero points, broadcast to the shape of the result."""
@@ -140,12 +150,42 @@ def _convolution(b: Builder, op: Op, x: _Bytes, w: _Bytes) -> Value:
         dilations=conv.dilations,
         groups=conv.groups,
     )
-    if x.zero is None:
-        return total
-    sums = b.reduce_sum(wide_w, axes=tuple(range(1, spatial + 2)))
-    spread = b.broadcast(sums, shape=shape, dims=(1,))
-    zero = b.broadcast(b.reshape(x.zero, shape=()), shape=shape, dims=())
-    return b.sub(total, b.mul(zero, spread))
+    zero = None if x.zero is None else b.expand(b.reshape(x.zero, shape=()), shape)
+    if zero is not None:
+        sums = b.reduce_sum(wide_w, axes=tuple(range(1, spatial + 2)))
+        total = b.sub(total, b.mul(zero, b.broadcast(sums, shape=shape, dims=(1,))))
+    if w.zero is not None:
+        of_images = _window_sums(b, conv, image, (low, high), wide_w.type.shape, shape)
+        if zero is not None:
+            terms = b.constant(prod(wide_w.type.shape[1:]), I32)
+            of_images = b.sub(of_images, b.mul(zero, b.expand(terms, shape)))
+        of_weights = b.broadcast(w.zero, shape=shape, dims=(1,) * len(w.dims))
+        total = b.sub(total, b.mul(of_weights, of_images))
+    return total
+
+
+def _window_sums(b: Builder, conv: typed.Conv, image: Value, pads, weights, shape) -> Value:
+    """Emit the sum of the image's bytes under each element of a convolution's result.
+
+    Channels of a group are added first; ``weights`` and ``shape``: of the weights, the result.
+    """
+    (count, _, *area), groups = image.type.shape, conv.groups
+    rows = b.reshape(image, shape=(count, groups, weights[1], *area))
+    rows = b.reduce_sum(b.cast(rows, dtype=I32), axes=(2,))
+    ones = b.expand(b.constant(1, I32), (groups, 1, *weights[2:]))
+    low, high = pads
+    sums = b.conv(
+        rows,
+        ones,
+        strides=conv.strides,
+        low=low,
+        high=high,
+        dilations=conv.dilations,
+        groups=groups,
+    )
+    each = (count, groups, shape[1] // groups, *shape[2:])
+    spread = b.broadcast(sums, shape=each, dims=(0, 1, *range(3, len(each))))
+    return b.reshape(spread, shape=shape)
 
 
 def _product(
@@ -204,9 +244,8 @@ def _is_byte(x: _Bytes, producer, weights: WeightStore) -> bool:
 def _convolution_refusal(op: Op, x: _Bytes, w: _Bytes) -> Refusal | None:
     if x.dims or (x.zero is not None and x.zero.type.elements != 1):
         return refuse("one zero point", "the images of {0} have several zero points", op)
-    both_unsigned = x.bytes_.type.dtype is w.bytes_.type.dtype and x.bytes_.type.dtype.name == "ui8"
-    if w.zero is not None or both_unsigned:
-        return refuse("symmetric weights", "the weights of {0} have a zero point", op)
+    if w.dims not in ((), (0,)) or (w.zero is not None and w.zero.type.rank != len(w.dims)):
+        return refuse("a zero point a channel", "the weights of {0} have others", op)
     return None
 
 
@@ -218,7 +257,7 @@ def _bytes(value: Value, producer, weights: WeightStore) -> _Bytes | None:
     cast = typed.Cast.match(op)
     if cast is not None:
         kind = cast.x.type.dtype
-        return _Bytes(cast.x, None, ()) if kind.name in ("i8", "ui8") else None
+        return _Bytes(cast.x) if kind.name in ("i8", "ui8") else None
     if op.kind != "core.sub":
         return None
     whole = _bytes(op.operands[0], producer, weights)
@@ -226,11 +265,22 @@ def _bytes(value: Value, producer, weights: WeightStore) -> _Bytes | None:
     if whole is None or whole.zero is not None or zero is None:
         return None
     if zero.kind == "core.constant":
-        held = constant_array(zero, weights)
-        if held.size and (held == held.reshape(-1)[0]).all():
-            return whole if not held.any() else None
-        return None
+        return whole if not constant_array(zero, weights).any() else None
     broadcast = typed.Broadcast.match(zero)
     if broadcast is None:
         return None
-    return _Bytes(whole.bytes_, broadcast.x, tuple(broadcast.dims))
+    held = _held(broadcast.x, producer, weights)
+    if held is not None and not held.any():
+        return whole
+    return _Bytes(whole.bytes_, broadcast.x, tuple(broadcast.dims), held)
+
+
+def _held(value: Value, producer, weights: WeightStore) -> np.ndarray | None:
+    """Return the constant that a zero point in i32 is, also one that is kept in bytes."""
+    op = producer(value)
+    cast = None if op is None else typed.Cast.match(op)
+    if cast is not None and scalars.is_widened(cast.x.type.dtype, I32):
+        op = producer(cast.x)
+    if op is None or op.kind != "core.constant":
+        return None
+    return constant_array(op, weights).astype(np.int32)

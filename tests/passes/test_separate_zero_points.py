@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,12 +26,15 @@ def linear(b, x, w, x_zero, w_zero):
     return b.matmul(*(b.sub(v, z) for v, z in zip(wide, zeros, strict=True)))
 
 
-def image(b, x, w, zero, *, strides=(1, 1), pads=((1, 0), (2, 1)), groups=1):
-    """A convolution of images with one zero point, padded."""
+def image(b, x, w, zero, w_zero=None, *, strides=(1, 1), pads=((1, 0), (2, 1)), groups=1):
+    """A convolution of images with one zero point, padded; the weights may have one a channel."""
     centred = b.sub(b.cast(x, dtype="i32"), b.expand(zero, x.type.shape))
     low, high = zip(*pads, strict=True)
     facts = {"strides": strides, "dilations": (1, 1), "groups": groups, "low": low, "high": high}
-    return b.conv(centred, b.cast(w, dtype="i32"), **facts)
+    wide = b.cast(w, dtype="i32")
+    if w_zero is not None:
+        wide = b.sub(wide, b.broadcast(w_zero, shape=w.type.shape, dims=(0,) * w_zero.type.rank))
+    return b.conv(centred, wide, **facts)
 
 
 def _bytes(random, shape, kind):
@@ -59,23 +63,27 @@ def test_products_keep_their_bits(data):
 @given(st.data())
 @settings(max_examples=examples(25), deadline=None)
 def test_convolutions_keep_their_bits(data):
-    kinds = data.draw(st.sampled_from([("ui8", "i8"), ("i8", "i8"), ("i8", "ui8")]))
+    kinds = [data.draw(st.sampled_from(sorted(NUMBERS))) for _ in "xw"]
+    zeros = data.draw(st.sampled_from([(), ("i32",), ("4xi32",)]))
     groups, channels = data.draw(st.sampled_from([(1, 3), (1, 36), (2, 4)]))
     types = [f"2x{channels}x5x4x{kinds[0]}", f"4x{channels // groups}x3x2x{kinds[1]}", kinds[0]]
     strides = data.draw(st.sampled_from([(1, 1), (2, 1)]))
     pads = data.draw(st.sampled_from([((0, 0), (0, 0)), ((1, 0), (2, 1))]))
 
-    def build(b, x, w, zero):
+    def build(b, x, w, zero, *w_zero):
         zero = b.cast(zero, dtype="i32")
-        return image(b, x, w, zero, strides=strides, pads=pads, groups=groups)
+        return image(b, x, w, zero, *w_zero, strides=strides, pads=pads, groups=groups)
 
-    module = program(build, *types)
+    module = program(build, *types, *zeros)
     after, rewrites = specs.apply(SeparateZeroPoints(), module)
     assert len(rewrites) == 1
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
     shapes = (2, channels, 5, 4), (4, channels // groups, 3, 2), ()
     kinds = (*kinds, kinds[0])
     arrays = [_bytes(random, shape, t) for shape, t in zip(shapes, kinds, strict=True)]
+    for kind in zeros:
+        size = (4,) if kind == "4xi32" else ()
+        arrays.append(random.integers(-(2**31), 2**31, size).astype(np.int32))
     _assert_same_bits(module, after, arrays)
 
 
@@ -94,6 +102,26 @@ def test_signed_bytes_are_shifted():
     assert [r.rule for r in rewrites] == ["sum (x - z) * w => sum x * w - z * sum w"]
     made = [k for k in specs.kinds(after) if k in ("xor", "bitcast", "matmul")]
     assert made == ["xor", "bitcast", "matmul"]
+
+
+@pytest.mark.parametrize(
+    ("x_kind", "w_kind", "zero", "products"),
+    [("ui8", "i8", 0, 1), ("ui8", "ui8", 128, 1), ("ui8", "ui8", 7, 2), ("i8", "ui8", 0, 1)],
+)
+def test_constant_zero_points_that_vanish_cost_nothing(x_kind, w_kind, zero, products):
+    """Quantisers store a zero point for each channel, all 0, or all 128 for unsigned weights."""
+    random = np.random.default_rng(0)
+    weights = _bytes(random, (96, 3, 3, 3), w_kind)
+
+    def build(b, x):
+        w, held = b.constant(weights), b.constant(np.full(96, zero, NUMBERS[w_kind]))
+        one = b.constant(np.asarray(3, np.int32))
+        return image(b, x, w, one, b.cast(held, dtype="i32"))
+
+    module = program(build, f"1x3x6x6x{x_kind}")
+    after, rewrites = specs.apply(SeparateZeroPoints(), module)
+    assert len(rewrites) == 1 and specs.kinds(after).count("conv") == products
+    _assert_same_bits(module, after, [_bytes(random, (1, 3, 6, 6), x_kind)])
 
 
 def test_what_is_left_as_it_is():
