@@ -83,8 +83,8 @@ def interpret(
             if trace.tb_frame.f_code.co_filename == "<kernel interpreter>":
                 line = trace.tb_lineno
             trace = trace.tb_next
-        op = lines.get(line)
-        raise KernelFault(f"{function.name}: {op}: {error}") from None
+        at = "" if (op := lines.get(line)) is None else f"{op}: "
+        raise KernelFault(f"{function.name}: {at}{error}") from None
 
 
 def stored_buffers(function: Function, functions: Mapping[str, Function]) -> set[Value]:
@@ -128,6 +128,15 @@ class _State:
         self.depth -= 1
 
 
+def _first(where: tuple, bad: Any) -> tuple[int, ...]:
+    """Return the indices of the first ``bad`` element of those that ``where`` selects."""
+    inside = iter(np.argwhere(bad)[0] if np.ndim(bad) else ())
+    return tuple(
+        i.start + int(next(inside)) * (i.step or 1) if isinstance(i, slice) else int(i)
+        for i in where
+    )
+
+
 class _Memory:
     """A buffer's elements; ``owner`` of each: -1 unwritten, else the iteration that wrote it."""
 
@@ -156,11 +165,13 @@ class _Memory:
         owner = self.owner[where]
         if (owner == state.iteration).all():
             return
-        if np.any(owner == -1):
-            raise KernelFault(f"reads element {where}, which was never written")
+        if np.any(unwritten := owner == -1):
+            raise KernelFault(f"reads element {_first(where, unwritten)}, which was never written")
         # Stores before the parallel loop (iteration 0) are visible; scratch does not persist.
-        if np.any((owner != state.iteration) & (owner != 0)):
-            raise KernelFault(f"reads element {where}, written by another parallel iteration")
+        if np.any(others := (owner != state.iteration) & (owner != 0)):
+            raise KernelFault(
+                f"reads element {_first(where, others)}, written by another parallel iteration"
+            )
 
     def check_read(self, state, *where) -> None:
         """Check a read of an element of another iteration: unwritten, or a race."""
@@ -173,8 +184,9 @@ class _Memory:
         owner = self.owner[where]
         if (owner == state.iteration).all():
             return
-        if self.shared and np.any((owner != -1) & (owner != state.iteration) & (owner != 0)):
-            raise KernelFault(f"two parallel iterations store to element {where}")
+        others = (owner != -1) & (owner != state.iteration) & (owner != 0)
+        if self.shared and np.any(others):
+            raise KernelFault(f"two parallel iterations store to element {_first(where, others)}")
         self.owner[where] = state.iteration
 
     def _lanes(self, indices, axis, width, count):

@@ -93,6 +93,17 @@ def test_interpreter_names_undefined_behaviour(body, message):
         interpret(vector_kernel(body), buffers, [4])
 
 
+def test_the_first_unwritten_element_of_a_vector_is_named():
+    kb = KernelBuilder("vector")
+    y = kb.buffer("y", ("n",), "f32", strides=(1,))
+    n = kb.size("n")
+    memory = kb.alloc((2, 8), "f32")
+    kb.store(kb.number(1.0, "f32"), memory, 1, 3)
+    kb.store(kb.load(memory, 1, 3, width=4), y, 0, count=n)
+    with pytest.raises(KernelFault, match=r"reads element \(1, 4\), which was never written"):
+        interpret(kb.function(), [np.zeros(4, np.float32)], [4])
+
+
 def test_scratch_is_not_carried_between_parallel_iterations():
     kb = KernelBuilder("carry")
     y = kb.buffer("y", ("n",), "f32", strides=(1,))
