@@ -14,6 +14,7 @@ from core_compiler.ir.target import LAUNCH
 from core_compiler.ops import evaluate_block
 from core_compiler.passes.base import RefusalContext
 from core_compiler.passes.chain_kernels import ChainKernels
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.scheduling.schedules import chain, chain_loops
 from tests.passes.programs import program
 
@@ -178,3 +179,95 @@ def test_checks_find_a_wrong_row(monkeypatch):
     failed = [c for c in made.checks[stage.index] if c.verdict == "failed"]
     assert failed
     assert all("between" in c.note or "never written" in c.note for c in failed)
+
+
+def _shares(b, q, k, axis=1):
+    return b.softmax(b.matmul(q, b.transpose(k, permutation=(1, 0))), axis=axis)
+
+
+def _contracted(b, x, y, of_x, of_y):
+    return b.contract(x, y, batch_a=(), batch_b=(), contract_a=(of_x,), contract_b=(of_y,))
+
+
+#: What is summed of the shares [n, m] of q [n, 8] and k [m, 8], and the shapes of the other factor.
+USES = {
+    "over the rows (gradient of values)": (
+        lambda b, q, k, v: _contracted(b, _shares(b, q, k), v, 0, 0), "n"),
+    "over the rows, as right operand": (
+        lambda b, q, k, v: _contracted(b, v, _shares(b, q, k), 0, 0), "n"),
+    "over the columns, as right operand": (
+        lambda b, q, k, v: _contracted(b, v, _shares(b, q, k), 0, 1), "m"),
+    "transposed": (
+        lambda b, q, k, v: b.matmul(b.transpose(_shares(b, q, k), permutation=(1, 0)), v), "n"),
+    "of columns": (lambda b, q, k, v: b.matmul(_shares(b, q, k, axis=0), v), "m"),
+    "of columns, over the rows": (
+        lambda b, q, k, v: _contracted(b, _shares(b, q, k, axis=0), v, 0, 0), "n"),
+}  # fmt: skip
+
+
+def _both(q_over, k_over, batch, v_over, v_batch=((), ())):
+    """Contractions of q with k, softmax along the last axis, and of its shares with v."""
+    facts = [
+        dict(zip(("batch_a", "batch_b", "contract_a", "contract_b"), (*b, *over), strict=True))
+        for b, over in ((batch, (q_over, k_over)), (v_batch, v_over))
+    ]
+
+    def build(b, q, k, v):
+        scores = b.contract(q, k, **facts[0])
+        return b.contract(b.softmax(scores, axis=scores.type.rank - 1), v, **facts[1])
+
+    return build
+
+
+NONE, FIRST, BOTH = ((), ()), ((0,), (0,)), ((0, 1), (0, 1))
+#: Axes that only some operands have, or that the two products use otherwise; all others are equal.
+AXES = {
+    "an axis of v": (_both((1,), (1,), NONE, ((1,), (1,))), ("", "", "3x")),
+    "an axis of k": (_both((1,), (2,), NONE, ((2,), (0,))), ("", "3x", "")),
+    "an axis of q": (_both((2,), (1,), NONE, ((2,), (0,))), ("3x", "", "")),
+    "an axis of q and v": (_both((2,), (1,), NONE, ((2,), (1,)), FIRST), ("3x", "", "3x")),
+    "rows become a batch": (_both((1,), (1,), NONE, ((1,), (1,)), FIRST), ("", "", "40x")),
+    "a batch is summed": (_both((2,), (2,), FIRST, ((0, 2), (0, 1))), ("3x", "3x", "3x")),
+    "two sums": (_both((1,), (2,), NONE, ((1, 2), (0, 1))), ("", "3x", "3x")),
+    "v's batches turned": (
+        _both((3,), (3,), BOTH, ((3,), (2,)), ((0, 1), (1, 0))), ("3x3x", "3x3x", "3x3x")),
+    "all batches turned": (
+        _both((3,), (3,), BOTH, ((3,), (2,)), ((1, 0), (0, 1))), ("3x3x", "3x3x", "3x3x")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", AXES)
+def test_other_axes_keep_their_bits(case):
+    build, (q, k, v) = AXES[case]
+    module = program(build, f"{q}40x8xf32", f"{k}40x8xf32", f"{v}40x24xf32")
+    arrays = _arrays(module)
+    expected = evaluate_block(module.main.body, arrays)[0]
+    options = compilation.Options(threads=2, edit=PipelineEdit(skip=("recompose",)))
+    made = compilation.start(module, options=options).finish()
+    assert np.asarray(made(*arrays)[0]).tobytes() == expected.tobytes()
+    found = np.asarray(_compiled(module)(*arrays)[0])  # recognised as attention, some
+    options = compilation.Options(threads=2, edit=PipelineEdit(skip=("chain_kernels",)))
+    apart = compilation.start(module, options=options).finish()
+    assert found.tobytes() == np.asarray(apart(*arrays)[0]).tobytes()
+
+
+@pytest.mark.parametrize("sizes", [(40, 40), (300, 37), (37, 300)], ids=str)
+@pytest.mark.parametrize("use", USES)
+def test_shares_summed_otherwise_have_their_own_kernels(use, sizes):
+    """Rows of the last product must be rows of the shares, also where all sizes are equal."""
+    build, summed = USES[use]
+    n, m = sizes
+    width = n if summed == "n" else m
+    module = program(build, f"{n}x8xf32", f"{m}x8xf32", f"{width}x24xf32")
+    arrays = _arrays(module)
+    as_written, apart, joined = (
+        compilation.start(
+            module, options=compilation.Options(threads=2, edit=PipelineEdit(skip=skip))
+        ).finish()
+        for skip in (("recompose",), ("chain_kernels",), ())  # some are recognised as attention
+    )
+    assert len(_launches(as_written)) == 3
+    expected = evaluate_block(module.main.body, arrays)[0]
+    assert np.asarray(as_written(*arrays)[0]).tobytes() == expected.tobytes()
+    found, others = (np.asarray(made(*arrays)[0]).tobytes() for made in (joined, apart))
+    assert found == others

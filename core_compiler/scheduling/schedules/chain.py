@@ -16,9 +16,11 @@ from math import prod
 from typing_extensions import override
 
 from core_compiler.ir import Function
-from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
+from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments, parallel_nest
+from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import For
 from core_compiler.scheduling.schedules.chain_loops import Joined, Plain
-from core_compiler.scheduling.schedules.chain_parts import Chain, Name
+from core_compiler.scheduling.schedules.chain_parts import Chain, Name, Part
 from core_compiler.scheduling.schedules.product import (
     PANEL_CYCLES,
     ROWS_CYCLES,
@@ -27,9 +29,7 @@ from core_compiler.scheduling.schedules.product import (
     extents,
 )
 from core_compiler.scheduling.schedules.steps import LaunchPlan, Scheduled, Step
-from core_compiler.scheduling.transforms.edit import (
-    need,
-)
+from core_compiler.scheduling.transforms.edit import need
 
 #: The most bytes of a block between the parts: a share of the last cache, which is faster than
 #: memory; blocks of a single register tile may be larger.
@@ -54,6 +54,14 @@ def schedule(name: str, chain: Chain) -> Scheduled:
         "the parts are not a product, programs of rows, and a product",
     )
     need(not any(plan.pack for plan in products), "an operand is packed beforehand")
+    for part in parts:
+        for place in part.between:
+            _need_rows(part, place)
+    forms = {(len(plan.product.batch), len(plan.product.rows)) for plan in products}
+    may_merge = all(batch and rows == 1 for batch, rows in forms)  # batch axes, not rows
+    need(len(forms) == 1 or may_merge, "the products have other batch axes")
+    need(all(len(plan.product.columns) == 1 for plan in products), "columns have several axes")
+    need(len(products[-1].product.terms) == 1, "the last product sums over several axes")
     heights = {plan.rows for plan in products}
     need(len(heights) == 1, "the products have tiles of different heights")
     plain = Plain(name, chain).function()
@@ -67,6 +75,27 @@ def schedule(name: str, chain: Chain) -> Scheduled:
     ]
     first, last = Step("unscheduled", name, plain), Step("chain", name, joined)
     return Scheduled(joined, cores, (first, *steps, last), ChainPlan(chain))
+
+
+def _need_rows(part: Part, place: int) -> None:
+    """Raise :class:`Refused` unless a part reads and writes its rows of a value of the chain.
+
+    Else rows of one part would not be those of the next: a product may sum over the rows of the
+    shares (the gradient of the values), or have them as its columns.
+    """
+    plan, kernel = part.scheduled.launch, part.plain
+    loops = {For.of(op).index: For.of(op).name for op in parallel_nest(kernel)}
+    rows = list(loops.values())
+    if isinstance(plan, ProductPlan):
+        kernel, product = plan.kernel, plan.product
+        loops = {For.of(op).index: For.of(op).name for op in parallel_nest(kernel)}
+        rows = [*product.batch, *product.rows]
+    value = buffer_arguments(kernel)[place]
+    for op in kernel.body.walk():
+        if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is value:
+            *lead, column = access(op)[1]
+            need([loops.get(v) for v in lead] == rows, f"{value.name} is not read by rows")
+            need(loops.get(column) not in rows, f"the columns of {value.name} are rows")
 
 
 @dataclass(frozen=True)
