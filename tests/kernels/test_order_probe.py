@@ -518,7 +518,7 @@ QUICK = ("sum-33", "sum-257", "column-257", "two-groups", "matmul-257", "conv-3x
          "weight-gradient", "scatter", "cumsum-300", "pooling", "input-gradient-one-tap",
          "average-pool-gradient", "max-pool-gradient", "linear-weight-two-axes",
          "embedding-gradient", "batch-statistics", "softmax-gradient", "layer-norm",
-         "attention-scores")  # fmt: skip
+         "attention-scores", "attention-gradient")  # fmt: skip
 #: The others of a convolution take seconds to compile, and cases like it have them.
 ONE_WAY = ("conv-3x3-blocks", "input-gradient-one-tap")
 #: Threads and tilings of the CPU's kernels.
@@ -633,7 +633,6 @@ ON_GPUS = {
 QUICK_ON_GPU = ("max-pool-gradient-sm_90",)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(QUICK_ON_GPU, ON_GPUS))
 def test_the_order_on_a_gpu_is_the_contracts(name):
     """Compiled by the whole pipeline, on a simulated GPU."""

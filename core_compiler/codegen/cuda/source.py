@@ -340,7 +340,7 @@ class _Writer(Writer):
 
     @override
     def op(self, op: Op, block: Block | None = None, position: int = 0) -> None:
-        if not (op.results and op.result in self.copied):
+        if self.copied.isdisjoint(op.results):
             super().op(op, block, position)
 
     def _copy(self, op: Op) -> None:
