@@ -9,6 +9,7 @@ from typing_extensions import override
 from core_compiler.ir import Op
 from core_compiler.ir.refusal import refuse
 from core_compiler.ops.reduction import lowest
+from core_compiler.ops.rules import F32
 from core_compiler.ops.typed import AvgPool, Conv, MaxPool
 from core_compiler.passes.replacement import ReplaceOps
 
@@ -23,7 +24,8 @@ class PadImages(ReplaceOps):
     Lanes read neighbouring pixels; those at the edges, where a tap is outside of the image, are
     computed one by one instead, and with strides all of them. In a padded copy all are alike.  A
     tap outside multiplies or adds 0 (to a sum that begins with +0 and so is never -0), or is the
-    lowest number of a maximum, which padding never is: exact.
+    lowest number of a maximum, which padding never is: exact.  The copy of a narrow image that is
+    convolved is in f32, in which it is summed: it is widened once, and not for every tap.
     """
 
     half = "implementation"
@@ -52,7 +54,11 @@ class PadImages(ReplaceOps):
         found = _view(op)
         assert found is not None
         x, *rest = op.operands
-        kind, none = x.type, (0,) * len(found.low)
+        narrow, none = x.type.dtype, (0,) * len(found.low)
+        is_widened = Conv.match(op) is not None and narrow.is_float and narrow.bits < F32.bits
+        if is_widened:
+            x, *rest = (b.cast(v, dtype=F32) for v in op.operands)
+        kind = x.type
         value = lowest(kind.dtype) if op.kind == MaxPool.kind else 0
         images = b.pad(
             x,
@@ -62,7 +68,8 @@ class PadImages(ReplaceOps):
             interior=(0,) * kind.rank,
         )
         attributes = {**op.attributes, "low": none, "high": none}
-        return b.op(op.kind, [images, *rest], **attributes)
+        made = b.op(op.kind, [images, *rest], **attributes)
+        return b.cast(made, dtype=narrow) if is_widened else made
 
     @override
     def rule(self, op):
