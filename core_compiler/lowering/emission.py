@@ -263,8 +263,9 @@ class Emitter(ReductionNests):
         operands = [self.emit(n) for n in node.inputs]
         self._set_origin(node)
         if name == "cast":
-            cast = typed.Cast.match(node.op)  # others widen and narrow what they read and make
-            return self.cast(operands[0], node.dtype, cast is None or cast.saturate)
+            # Others widen what they read and narrow what they make: they overflow as floats do.
+            cast = typed.Cast.match(node.op)
+            return self.cast(operands[0], node.dtype, cast is not None and cast.saturate)
         if name == "bitcast":
             return kb.op("bitcast", operands[0], dtype=node.dtype)
         if name == "select":

@@ -69,7 +69,7 @@ class PadImages(ReplaceOps):
         )
         attributes = {**op.attributes, "low": none, "high": none}
         made = b.op(op.kind, [images, *rest], **attributes)
-        return b.cast(made, dtype=narrow) if is_widened else made
+        return b.cast(made, dtype=narrow, saturate=False) if is_widened else made
 
     @override
     def rule(self, op):

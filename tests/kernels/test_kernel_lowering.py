@@ -92,6 +92,14 @@ CASES = {
     ),
     "cast to i8 saturates": (lambda b, x: b.cast(x, dtype=dtype("i8")), [normal(50) * 200]),
     "cast to fp8": (lambda b, x: b.cast(x, dtype=dtype("f8E4M3FN")), [normal(50) * 400]),
+    "products of fp8 overflow to NaN": (
+        lambda b, x, y: b.matmul(x, y),
+        [(normal(9, 9) * 200).astype(dtype("f8E4M3FN").numpy), normal(9, 40).astype(dtype("f8E4M3FN").numpy)],
+    ),
+    "convolutions of fp8 overflow to NaN": (
+        lambda b, x, w: b.conv(x, w, **SAME),
+        [(normal(1, 3, 6, 6) * 100).astype(dtype("f8E5M2").numpy), (normal(4, 3, 3, 3) * 300).astype(dtype("f8E5M2").numpy)],
+    ),
     **{
         f"{source} to {target}": (
             lambda b, x, target=target: b.cast(x, dtype=dtype(target)),
