@@ -192,17 +192,27 @@ def _contracted(b, x, y, of_x, of_y):
 #: What is summed of the shares [n, m] of q [n, 8] and k [m, 8], and the shapes of the other factor.
 USES = {
     "over the rows (gradient of values)": (
-        lambda b, q, k, v: _contracted(b, _shares(b, q, k), v, 0, 0), "n"),
+        lambda b, q, k, v: _contracted(b, _shares(b, q, k), v, 0, 0),
+        "n",
+    ),
     "over the rows, as right operand": (
-        lambda b, q, k, v: _contracted(b, v, _shares(b, q, k), 0, 0), "n"),
+        lambda b, q, k, v: _contracted(b, v, _shares(b, q, k), 0, 0),
+        "n",
+    ),
     "over the columns, as right operand": (
-        lambda b, q, k, v: _contracted(b, v, _shares(b, q, k), 0, 1), "m"),
+        lambda b, q, k, v: _contracted(b, v, _shares(b, q, k), 0, 1),
+        "m",
+    ),
     "transposed": (
-        lambda b, q, k, v: b.matmul(b.transpose(_shares(b, q, k), permutation=(1, 0)), v), "n"),
+        lambda b, q, k, v: b.matmul(b.transpose(_shares(b, q, k), permutation=(1, 0)), v),
+        "n",
+    ),
     "of columns": (lambda b, q, k, v: b.matmul(_shares(b, q, k, axis=0), v), "m"),
     "of columns, over the rows": (
-        lambda b, q, k, v: _contracted(b, _shares(b, q, k, axis=0), v, 0, 0), "n"),
-}  # fmt: skip
+        lambda b, q, k, v: _contracted(b, _shares(b, q, k, axis=0), v, 0, 0),
+        "n",
+    ),
+}
 
 
 def _both(q_over, k_over, batch, v_over, v_batch=((), ())):
@@ -230,10 +240,14 @@ AXES = {
     "a batch is summed": (_both((2,), (2,), FIRST, ((0, 2), (0, 1))), ("3x", "3x", "3x")),
     "two sums": (_both((1,), (2,), NONE, ((1, 2), (0, 1))), ("", "3x", "3x")),
     "v's batches turned": (
-        _both((3,), (3,), BOTH, ((3,), (2,)), ((0, 1), (1, 0))), ("3x3x", "3x3x", "3x3x")),
+        _both((3,), (3,), BOTH, ((3,), (2,)), ((0, 1), (1, 0))),
+        ("3x3x", "3x3x", "3x3x"),
+    ),
     "all batches turned": (
-        _both((3,), (3,), BOTH, ((3,), (2,)), ((1, 0), (0, 1))), ("3x3x", "3x3x", "3x3x")),
-}  # fmt: skip
+        _both((3,), (3,), BOTH, ((3,), (2,)), ((1, 0), (0, 1))),
+        ("3x3x", "3x3x", "3x3x"),
+    ),
+}
 
 
 @pytest.mark.parametrize("case", AXES)
