@@ -2,9 +2,8 @@
 
 A recording names its weights by their hashes and does not contain the large ones: they are beside
 it (`record.weight_files`), looked up elsewhere, or replaced by seeded random values, and
-``facts["stand_ins"]`` counts the latter.  A
-recording is data: no code in it is run.  The state of a recorded training step is that of a step
-that has run for some iterations.
+``facts["stand_ins"]`` counts the latter.  A recording is data: no code in it is run.  The state of
+a recorded training step is that of a step that has run for some iterations.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ def import_file(path: str | Path, find: Find = lambda digests: {}) -> Imported:
         module = opened.module(0)
     if "main" not in module.functions or module.main.level not in _LEVELS:
         raise UserError("stage 0 is not a model", str(path), "compile the model again")
-    beside = weight_files.read(path, missing_weights(module))
-    others = missing_weights(module).keys() - beside.keys()
-    for digest, array in (*beside.items(), *find(others).items()):
+    absent = missing_weights(module)
+    beside = weight_files.read(path, absent)
+    for digest, array in (beside | dict(find(absent.keys() - beside.keys()))).items():
         store.put(digest, array)
     module, made_up = fill_missing_weights(module, "the recording")
     main = module.main

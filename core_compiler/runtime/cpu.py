@@ -135,14 +135,12 @@ class CpuExecutable(Executable):
         packers = [program.prepack[number] for number in missing(program, known)]
         needed = used.union(*map(constants_of, packers))
         held = {} if shared is None else shared._held
-        raw = [
-            None
-            if i not in needed
-            else _constant(constants, c)
-            if (x := held.get(c)) is None
-            else x
-            for i, c in enumerate(program.constants)
-        ]
+
+        def read_constant(c: Constant) -> np.ndarray:
+            known = held.get(c)
+            return _constant(constants, c) if known is None else known
+
+        raw = [read_constant(c) if i in needed else None for i, c in enumerate(program.constants)]
         self._packed = [
             known[i] if i in known else device.allocate(size, "packed constants")
             for i, size in enumerate(program.packed)

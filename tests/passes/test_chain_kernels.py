@@ -47,8 +47,9 @@ def _arrays(module):
     return made
 
 
-def _compiled(module, threads=2, **target):
-    options = compilation.Options(threads=threads, target=target)
+def _compiled(module, threads=2, skip=(), **target):
+    edit = PipelineEdit(skip=skip)
+    options = compilation.Options(threads=threads, edit=edit, target=target)
     return compilation.start(module, options=options).finish()
 
 
@@ -229,6 +230,17 @@ def _both(q_over, k_over, batch, v_over, v_batch=((), ())):
     return build
 
 
+def _assert_same_bits(module, arrays):
+    """Of the ops as written; and, where they are recognised as attention, of separate kernels."""
+    as_written = _compiled(module, skip=("recompose",))
+    expected = evaluate_block(module.main.body, arrays)[0]
+    assert np.asarray(as_written(*arrays)[0]).tobytes() == expected.tobytes()
+    both = (_compiled(module, skip=skip)(*arrays)[0] for skip in ((), ("chain_kernels",)))
+    found, apart = (np.asarray(y).tobytes() for y in both)
+    assert found == apart
+    return as_written
+
+
 NONE, FIRST, BOTH = ((), ()), ((0,), (0,)), ((0, 1), (0, 1))
 #: Axes that only some operands have, or that the two products use otherwise; all others are equal.
 AXES = {
@@ -255,14 +267,7 @@ def test_other_axes_keep_their_bits(case):
     build, (q, k, v) = AXES[case]
     module = program(build, f"{q}40x8xf32", f"{k}40x8xf32", f"{v}40x24xf32")
     arrays = _arrays(module)
-    expected = evaluate_block(module.main.body, arrays)[0]
-    options = compilation.Options(threads=2, edit=PipelineEdit(skip=("recompose",)))
-    made = compilation.start(module, options=options).finish()
-    assert np.asarray(made(*arrays)[0]).tobytes() == expected.tobytes()
-    found = np.asarray(_compiled(module)(*arrays)[0])  # recognised as attention, some
-    options = compilation.Options(threads=2, edit=PipelineEdit(skip=("chain_kernels",)))
-    apart = compilation.start(module, options=options).finish()
-    assert found.tobytes() == np.asarray(apart(*arrays)[0]).tobytes()
+    _assert_same_bits(module, arrays)
 
 
 @pytest.mark.parametrize("sizes", [(40, 40), (300, 37), (37, 300)], ids=str)
@@ -274,14 +279,4 @@ def test_shares_summed_otherwise_have_their_own_kernels(use, sizes):
     width = n if summed == "n" else m
     module = program(build, f"{n}x8xf32", f"{m}x8xf32", f"{width}x24xf32")
     arrays = _arrays(module)
-    as_written, apart, joined = (
-        compilation.start(
-            module, options=compilation.Options(threads=2, edit=PipelineEdit(skip=skip))
-        ).finish()
-        for skip in (("recompose",), ("chain_kernels",), ())  # some are recognised as attention
-    )
-    assert len(_launches(as_written)) == 3
-    expected = evaluate_block(module.main.body, arrays)[0]
-    assert np.asarray(as_written(*arrays)[0]).tobytes() == expected.tobytes()
-    found, others = (np.asarray(made(*arrays)[0]).tobytes() for made in (joined, apart))
-    assert found == others
+    assert len(_launches(_assert_same_bits(module, arrays))) == 3

@@ -83,13 +83,11 @@ def _need_rows(part: Part, place: int) -> None:
     Else rows of one part would not be those of the next: a product may sum over the rows of the
     shares (the gradient of the values), or have them as its columns.
     """
-    plan, kernel = part.scheduled.launch, part.plain
+    plan = part.scheduled.launch
+    product = plan.product if isinstance(plan, ProductPlan) else None
+    kernel = plan.kernel if isinstance(plan, ProductPlan) else part.plain
     loops = {For.of(op).index: For.of(op).name for op in parallel_nest(kernel)}
-    rows = list(loops.values())
-    if isinstance(plan, ProductPlan):
-        kernel, product = plan.kernel, plan.product
-        loops = {For.of(op).index: For.of(op).name for op in parallel_nest(kernel)}
-        rows = [*product.batch, *product.rows]
+    rows = list(loops.values()) if product is None else [*product.batch, *product.rows]
     value = buffer_arguments(kernel)[place]
     for op in kernel.body.walk():
         if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is value:
