@@ -305,8 +305,9 @@ class Writer:
     def _view(self, op: Op) -> None:
         memory, *starts = op.operands
         element_index, code = self._element(memory, starts), scalars.code_name(memory.type.dtype)
-        dropped, strides = View.of(op).dropped, self.strides[memory]
-        self.strides[op.result] = [s for axis, s in enumerate(strides) if axis not in dropped]
+        view, strides = View.of(op), self.strides[memory]
+        kept = [s for axis, s in enumerate(strides) if axis not in view.dropped]
+        self.strides[op.result] = [*kept[: len(kept) - view.merged], *kept[-1:]]
         self.line(
             f"{self.name(op.result)} = offset_{code}({self.name(memory)}, {element_index})", op
         )

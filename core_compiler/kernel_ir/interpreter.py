@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def stored_buffers(function: Function, functions: Mapping[str, Function]) -> set
         if op.kind == "kernel.view":
             whole[op.result] = op.operands[0]
         elif op.kind == "kernel.store":
-            stored.add(access(op)[0])
+            stored.add(whole.get(access(op)[0], access(op)[0]))
         elif op.kind == "kernel.invoke":
             callee = functions[Invoke.of(op).callee]
             theirs = stored_buffers(callee, functions)
@@ -137,6 +138,16 @@ def _first(where: tuple, bad: Any) -> tuple[int, ...]:
     )
 
 
+def _merged(array: np.ndarray, count: int) -> np.ndarray:
+    """Return a view whose last axis is the last ``count`` axes of ``array``, which are dense."""
+    kept = array.ndim - count
+    for axis in range(kept, array.ndim - 1):
+        if array.strides[axis] != array.strides[axis + 1] * array.shape[axis + 1]:
+            raise KernelFault(f"axes {axis} and {axis + 1} of {array.shape} are not dense")
+    shape = (*array.shape[:kept], prod(array.shape[kept:]))
+    return np.lib.stride_tricks.as_strided(array, shape, (*array.strides[:kept], array.strides[-1]))
+
+
 class _Memory:
     """A buffer's elements; ``owner`` of each: -1 unwritten, else the iteration that wrote it."""
 
@@ -144,15 +155,15 @@ class _Memory:
         self.data, self.shared = data, shared
         self.owner: Any = np.full(data.shape, -1, np.int64) if tracked else None
 
-    def part(self, starts: tuple, dropped: tuple) -> _Memory:
+    def part(self, starts: tuple, dropped: tuple, merged: int) -> _Memory:
         """Return the elements from ``starts`` on, without the axes ``dropped``.
 
-        The owners are shared.
+        The last ``merged`` axes become one. The owners are shared.
         """
         self.place(starts)
         key = tuple(s if axis in dropped else slice(s, None) for axis, s in enumerate(starts))
-        view = _Memory(self.data[key], tracked=False, shared=self.shared)
-        view.owner = None if self.owner is None else self.owner[key]
+        view = _Memory(_merged(self.data[key], merged), tracked=False, shared=self.shared)
+        view.owner = None if self.owner is None else _merged(self.owner[key], merged)
         return view
 
     def place(self, indices: tuple) -> tuple:
@@ -549,8 +560,9 @@ class _Translator:
 
     def _view(self, op: Op) -> None:
         memory, *starts = [self.name(v) for v in op.operands]
-        where, dropped = ", ".join(starts), tuple(View.of(op).dropped)
-        self.line(f"{self.name(op.result)} = {memory}.part(({where},), {dropped})", op)
+        where, view = ", ".join(starts), View.of(op)
+        parts = f"({where},), {tuple(view.dropped)}, {view.merged}"
+        self.line(f"{self.name(op.result)} = {memory}.part({parts})", op)
         self.open(op.result)
 
     def _invoke(self, op: Op) -> None:

@@ -26,8 +26,9 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
                     computed at the top of the function.
                     Contents are undefined at first and do not persist between the iterations
                     of a parallel loop.
-``kernel.view``     ``(buffer, *starts) {dropped}`` -> the same memory from ``starts`` on, without
-                    the axes ``dropped``.  Extents that the result's type keeps are upper bounds.
+``kernel.view``     ``(buffer, *starts) {dropped, merged}`` -> the same memory from ``starts`` on,
+                    without the axes ``dropped``, the last ``merged`` ones as a single axis (they
+                    are dense).  Extents that the result's type keeps are upper bounds.
 ``kernel.constant`` ``{value}``; a splat if the result is a vector.
 ``kernel.broadcast``  scalar -> vector.     ``kernel.lanes`` -> vector of i64 0, 1, 2, ...
 ``kernel.extract``  ``(vector) {lane}`` -> scalar.
@@ -53,6 +54,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from core_compiler.ir import BufferType, DType, Op, Type, VectorType, dtype, vector
@@ -320,13 +322,19 @@ def _alloc(kind, operands, attributes, requested):
 
 def _view(kind, operands, attributes, requested):
     memory, dropped = operands[0], attributes.get("dropped", ())
+    merged = attributes.get("merged", 1)
     _need(isinstance(memory, BufferType), kind, f"{memory} is not a buffer")
     _need(all(t is INDEX for t in operands[1:]), kind, "starts must be index values")
     _need(
         len(operands) - 1 == memory.rank, kind, f"expected one start for each of {memory.rank} axes"
     )
     kept = [axis for axis in range(memory.rank) if axis not in dropped]
+    _need(1 <= merged <= max(len(kept), 1), kind, f"cannot merge {merged} of {len(kept)} axes")
     shape, strides = ([part[axis] for axis in kept] for part in (memory.shape, memory.strides))
+    if merged > 1:
+        known = all(isinstance(d, int) for d in shape[-merged:])
+        whole = prod(shape[-merged:]) if known else "*".join(map(str, shape[-merged:]))
+        shape, strides = [*shape[:-merged], whole], [*strides[:-merged], strides[-1]]
     return (buffer(shape, memory.dtype, strides, 0, memory.space),)
 
 

@@ -36,6 +36,7 @@ class View(OpView):
     buffer = Operand(0)
     starts = Operands(1)
     dropped = Attribute[tuple[int, ...]](())
+    merged = Attribute[int](1)
 
 
 class Constant(OpView):

@@ -55,6 +55,7 @@ from core_compiler.scheduling.transforms import (
     split,
     stage,
     transpose_copy,
+    turn_stores,
     unroll,
     unroll_by,
     unswitch,
@@ -227,7 +228,11 @@ def schedule(
     for phase in PHASES:
         s = s.apply(round_up, f"jj{phase}")
     s = s.apply(specialise, "ii_out", "jj_out", tiles.columns)
-    s = s.each(vectorise, ("jj_out_full", "jj_out"), tiles.width).apply(lift)
+    s = s.each(vectorise, ("jj_out_full", "jj_out"), tiles.width)
+    turned = ("ii_out_full", "jj_out_full", tiles.rows)
+    if is_legal(turn_stores, s.function, *turned):
+        s = s.apply(turn_stores, *turned)
+    s = s.apply(lift)
     term = f"{terms[0]}_rows"
     copied = term if copy_adjacent else "ip_rows"
     s = s.split_off(outline, copied, f"pack_{tiles.name}")
@@ -334,7 +339,8 @@ def copy_by_vectors(
 
 def count_rows(s: Scheduled, copied: str) -> Scheduled:
     """Replace divisions by counting in the copy of merged rows (loop ``copied``) and after it."""
-    s = s.each(carry_division, ("ii_out_full", "ii_out"))
+    stores = [name for name in ("ii_out_full", "ii_out") if has_loop(s.function, name)]
+    s = s.each(carry_division, stores)
     (pack,) = (name for name, core in s.cores.items() if has_loop(core, copied))
     s = s.refine(pack, mark, copied, "sequential")
     return s.refine(pack, carry_division, copied)

@@ -35,6 +35,7 @@ from core_compiler.scheduling.transforms.reduction import fission, hoist, sink
 from core_compiler.scheduling.transforms.registers import promote, share_loads, unroll, unroll_by
 from core_compiler.scheduling.transforms.stage import pack_argument, stage
 from core_compiler.scheduling.transforms.transpose import transpose_copy
+from core_compiler.scheduling.transforms.turn import turn_stores
 from core_compiler.scheduling.transforms.vectorise import vectorise
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "split_dimension",
     "stage",
     "transpose_copy",
+    "turn_stores",
     "unit_loop",
     "unroll",
     "unroll_by",

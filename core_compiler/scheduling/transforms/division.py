@@ -109,7 +109,7 @@ def _divisions(ops, iv: Value, defs) -> list[_Pair]:
             dividend, divisor = op.operands
             of = quotients.get(dividend)
             if depends_on([divisor], {iv}, defs) or (
-                of is None and not _advances_with(dividend, iv, defs)
+                of is None and not advances_with(dividend, iv, defs)
             ):
                 continue
             pair = found.setdefault((dividend, divisor), _Pair(dividend, divisor, [], of))
@@ -119,7 +119,7 @@ def _divisions(ops, iv: Value, defs) -> list[_Pair]:
     return list(found.values())
 
 
-def _advances_with(value: Value, iv: Value, defs) -> bool:
+def advances_with(value: Value, iv: Value, defs) -> bool:
     """Return whether ``value`` is ``x + iv`` or ``x + min(iv, y)`` with invariant x and y."""
     if value is iv:
         return True
@@ -127,6 +127,6 @@ def _advances_with(value: Value, iv: Value, defs) -> bool:
     if op is None or op.kind not in ("kernel.add", "kernel.min") or value not in op.results:
         return False
     for moving, invariant in (op.operands, tuple(reversed(op.operands))):
-        if not depends_on([invariant], {iv}, defs) and _advances_with(moving, iv, defs):
+        if not depends_on([invariant], {iv}, defs) and advances_with(moving, iv, defs):
             return True
     return False
