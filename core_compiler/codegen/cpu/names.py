@@ -35,6 +35,7 @@ from typing_extensions import override
 
 from core_compiler.codegen import intrinsics
 from core_compiler.codegen.cpu.lanes import CONTRACT, INTRINSICS, address
+from core_compiler.codegen.cpu.source import ARGUMENTS, argument_groups
 from core_compiler.codegen.cpu.values import entry_alloca
 from core_compiler.codegen.memory import memory_type
 from core_compiler.codegen.values import NUMBA, Pointer, Vector
@@ -184,11 +185,16 @@ _MEMORY_FORMS = {
 
 
 def _invoke(count: int):
-    """Return a call of ``kernel(args, 0, 1, scratch)`` with an argument block on the stack."""
+    """Return a call of ``kernel(args, 0, 1, scratch)`` with an argument block on the stack.
+
+    More than :data:`ARGUMENTS` arguments are passed in tuples of that many.
+    """
 
     def typed(typing, address, scratch, *arguments):
         def codegen(context, builder, sig, values):
             target, memory, *given = values
+            if groups:
+                given = [v for group in given for v in cgutils.unpack_tuple(builder, group)]
             block = entry_alloca(builder, ir.ArrayType(_I64, count), 64)
             for place, value in enumerate(given):
                 if isinstance(value.type, ir.PointerType):
@@ -201,10 +207,14 @@ def _invoke(count: int):
             builder.call(function, [builder.ptrtoint(block, _I64), *bounds, memory])
             return context.get_dummy_value()
 
-        widened = [a if isinstance(a, Pointer) else types.int64 for a in arguments]
+        given = [t for a in arguments for t in (a.types if groups else (a,))]
+        widened = [a if isinstance(a, Pointer) else types.int64 for a in given]
+        if groups:
+            widened = [types.Tuple(part) for part in argument_groups(widened)]
         return types.void(types.int64, types.int64, *widened), codegen
 
-    names = ", ".join(f"a{i}" for i in range(count))
+    groups = -(-count // ARGUMENTS) if count > ARGUMENTS else 0
+    names = ", ".join(f"a{i}" for i in range(groups or count))
     made: dict = {"typed": typed}
     text = f"def invoke(typing, address, scratch, {names}):\n"
     exec(f"{text}    return typed(typing, address, scratch, {names})\n", made)

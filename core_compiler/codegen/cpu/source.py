@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from core_compiler.codegen.expressions import dense, total
 from core_compiler.codegen.source import SYMBOL, Source, Writer
 from core_compiler.ir import Block, BufferType, Function, Op, Value
@@ -14,6 +16,17 @@ from core_compiler.kernel_ir.abi import (
 )
 from core_compiler.kernel_ir.ops import access
 from core_compiler.kernel_ir.views import For, Invoke
+
+T = TypeVar("T")
+
+#: The most arguments of a call: of more than 30 Python makes a list, which Numba does not compile.
+ARGUMENTS = 28
+
+
+def argument_groups(arguments: list[T]) -> list[list[T]]:
+    """Return the arguments of a call in groups of at most :data:`ARGUMENTS`."""
+    starts = range(0, len(arguments), ARGUMENTS)
+    return [arguments[start : start + ARGUMENTS] for start in starts]
 
 
 def generate(function: Function) -> Source:
@@ -149,6 +162,8 @@ class _Writer(Writer):
         self.line(f"prefetch_{code}({self.name(memory)}, {self.element_index(op)})", op)
 
     def _invoke(self, op: Op) -> None:
-        arguments = ", ".join(self.name(v) for v in op.operands)
-        scratch = total("scratch", self.behind)
+        names = [self.name(v) for v in op.operands]
+        if len(names) > ARGUMENTS:
+            names = [f"({', '.join(part)},)" for part in argument_groups(names)]
+        arguments, scratch = ", ".join(names), total("scratch", self.behind)
         self.line(f"invoke_{len(op.operands)}({Invoke.of(op).callee}, {scratch}, {arguments})", op)
