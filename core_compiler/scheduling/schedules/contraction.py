@@ -229,9 +229,9 @@ def schedule(
         s = s.apply(round_up, f"jj{phase}")
     s = s.apply(specialise, "ii_out", "jj_out", tiles.columns)
     s = s.each(vectorise, ("jj_out_full", "jj_out"), tiles.width)
-    turned = ("ii_out_full", "jj_out_full", tiles.rows)
-    if is_legal(turn_stores, s.function, *turned):
-        s = s.apply(turn_stores, *turned)
+    stored = ("ii_out_full", "jj_out_full", tiles.rows)
+    if is_legal(turn_stores, s.function, *stored):
+        s = s.apply(turn_stores, *stored)
     s = s.apply(lift)
     term = f"{terms[0]}_rows"
     copied = term if copy_adjacent else "ip_rows"

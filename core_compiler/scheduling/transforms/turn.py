@@ -70,7 +70,7 @@ def turn_stores(function: Function, rows: str, columns: str, most: int) -> Funct
         copier.env.update(saved)
         return found
 
-    def turned(copier: Copier) -> None:
+    def turned(copier: Copier) -> tuple:
         kb = copier.kb
         zero = kb.index(0)
         low, high, step = at(copier, For.of(inner).bounds, zero, zero)
@@ -97,6 +97,7 @@ def turn_stores(function: Function, rows: str, columns: str, most: int) -> Funct
                     kept[axis] = kb.add(kept[axis], lane)
                     pixel = kb.add(dense.flat(kb, copier, merged), start)
                     kb.store(vector, flat, *kept, pixel, count=count)
+        return ()
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
@@ -111,7 +112,12 @@ def turn_stores(function: Function, rows: str, columns: str, most: int) -> Funct
         whole = holds[0]
         for condition in holds[1:]:
             whole = kb.and_(whole, condition)
-        kb.choose(whole, lambda: turned(copier) or (), lambda: copier.copy(op) or ())
+
+        def as_before() -> tuple:
+            copier.copy(op)
+            return ()
+
+        kb.choose(whole, lambda: turned(copier), as_before)
 
     return rebuild(function, {outer: hook})
 
