@@ -144,3 +144,33 @@ def test_work_items_and_scratch_of_a_launch():
     assert work_items(function, [3, 40]) == 3 * 3
     assert work_items(function, [3, 0]) == 0
     assert scratch_bytes(function, [3, 40]) == 192  # 160 bytes in units of 64
+
+
+def copy_by_merged_views():
+    """``y[i, j] = x[i, j]`` by element numbers, of matrices whose rows are ``row`` apart."""
+    kb = KernelBuilder("merged")
+    matrices = [kb.buffer(name, ("n", "m"), "f32", strides=("row", 1)) for name in "xy"]
+    n, m, _ = (kb.size(name) for name in ("n", "m", "row"))
+    start = [kb.index(0)] * 2
+    x, y = (kb._append("kernel.view", [a, *start], {"merged": 2})[0] for a in matrices)
+    with kb.loop("p", 0, kb.mul(n, m), loop="vector") as p:
+        kb.store(kb.load(x, p), y, p)
+    return kb.function()
+
+
+def test_a_view_merges_dense_axes_only():
+    function = copy_by_merged_views()
+    verify(function)
+    x, y = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
+    interpret(function, [x, y], [2, 3, 3])
+    assert y.tolist() == x.tolist()
+    apart = [np.zeros(8, np.float32) for _ in "xy"]
+    with pytest.raises(KernelFault, match=r"axes 0 and 1 of \(2, 3\) are not dense"):
+        interpret(function, apart, [2, 3, 5])
+
+
+def test_a_view_merges_no_more_axes_than_it_keeps():
+    kb = KernelBuilder()
+    x = kb.buffer("x", (4,), "f32", strides=(1,))
+    with pytest.raises(KernelTypeError, match="cannot merge 2 of 1 axes"):
+        kb._append("kernel.view", [x, kb.index(0)], {"merged": 2})

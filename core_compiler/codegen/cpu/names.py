@@ -193,7 +193,7 @@ def _invoke(count: int):
     def typed(typing, address, scratch, *arguments):
         def codegen(context, builder, sig, values):
             target, memory, *given = values
-            if groups:
+            if count > ARGUMENTS:
                 given = [v for group in given for v in cgutils.unpack_tuple(builder, group)]
             block = entry_alloca(builder, ir.ArrayType(_I64, count), 64)
             for place, value in enumerate(given):
@@ -207,14 +207,14 @@ def _invoke(count: int):
             builder.call(function, [builder.ptrtoint(block, _I64), *bounds, memory])
             return context.get_dummy_value()
 
-        given = [t for a in arguments for t in (a.types if groups else (a,))]
+        given = [t for a in arguments for t in (a.types if count > ARGUMENTS else (a,))]
         widened = [a if isinstance(a, Pointer) else types.int64 for a in given]
-        if groups:
+        if count > ARGUMENTS:
             widened = [types.Tuple(part) for part in argument_groups(widened)]
         return types.void(types.int64, types.int64, *widened), codegen
 
-    groups = -(-count // ARGUMENTS) if count > ARGUMENTS else 0
-    names = ", ".join(f"a{i}" for i in range(groups or count))
+    given = -(-count // ARGUMENTS) if count > ARGUMENTS else count
+    names = ", ".join(f"a{i}" for i in range(given))
     made: dict = {"typed": typed}
     text = f"def invoke(typing, address, scratch, {names}):\n"
     exec(f"{text}    return typed(typing, address, scratch, {names})\n", made)

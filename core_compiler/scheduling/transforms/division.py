@@ -11,7 +11,6 @@ from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
     depends_on,
-    expression,
     find_loop,
     need,
     producers,
@@ -40,13 +39,7 @@ def carry_division(function: Function, loop: str) -> Function:
 
     def at(copier: Copier, value: Value, index: Value) -> Value:
         """Return ``value`` in the iteration ``index``."""
-        saved = dict(copier.env)
-        copier.env[iv] = index
-        copier.ops(expression(value, defs, stop))
-        found = copier[value]
-        copier.env.clear()
-        copier.env.update(saved)
-        return found
+        return copier.at([value], {iv: index}, defs, stop)[0]
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb

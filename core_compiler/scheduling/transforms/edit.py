@@ -9,7 +9,7 @@ Function``; an illegal one raises :class:`Refused` with the reason.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from core_compiler.ir import Block, BufferType, Function, Op, Value
@@ -51,6 +51,23 @@ class Copier:
                 self.copy(op)
             else:
                 hook(self, op)
+
+    def at(
+        self,
+        values: Sequence[Value],
+        indices: Mapping[Value, Value],
+        defs: Mapping[Value, Op],
+        stop: set[Value],
+    ) -> list[Value]:
+        """Emit ``values`` where indices of loops have other values, computed up to ``stop``."""
+        saved = dict(self.env)
+        self.env.update(indices)
+        for value in values:
+            self.ops(expression(value, defs, stop))
+        found = [self[v] for v in values]
+        self.env.clear()
+        self.env.update(saved)
+        return found
 
     def block(self, block: Block) -> tuple[Value, ...]:
         """Copy the ops and return the new outputs of the block."""

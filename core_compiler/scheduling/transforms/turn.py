@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core_compiler.ir import Function, Op, Value, VectorType
-from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.kernel_ir.ops import INDEPENDENT, access, is_pure
 from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.division import advances_with
@@ -14,7 +14,7 @@ from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
     depends_on,
-    expression,
+    expect,
     find_loop,
     need,
     producers,
@@ -30,7 +30,7 @@ def turn_stores(function: Function, rows: str, columns: str, most: int) -> Funct
     are computed, transposed by shuffles, and stored along the rows: pixels of an image with
     channels first. The rows must count the elements of the buffer's last axes in memory's order;
     where at run time these axes are not dense, or the rows are of two images, the loops run as
-    before.
+    before. Requires at least one row.
     """
     defs = producers(function)
     outer, inner = find_loop(function, rows), find_loop(function, columns)
@@ -46,10 +46,10 @@ def turn_stores(function: Function, rows: str, columns: str, most: int) -> Funct
     need(store.kind == "kernel.store", f"{columns} does not end with a store")
     need(all(is_pure(o) or o.kind == "kernel.load" for o in others), f"{columns} has more effects")
     target, where = access(store)
-    stored = store.operands[0].type
-    need(isinstance(stored, VectorType), f"{columns} is not vectorised")
-    assert isinstance(stored, VectorType)
-    width, axis = stored.width, store.get("axis")
+    kind, axis = store.operands[0].type, store.get("axis")
+    width = expect(
+        kind.width if isinstance(kind, VectorType) else None, f"{columns} is not vectorised"
+    )
     need(len(store.operands) == 2 + target.type.rank, f"{columns} stores parts of vectors")
     need(axis is not None, f"the columns of {target.name} are adjacent")
     need(all(access(o)[0] is not target for o in others if o.kind == "kernel.load"), "in place")
@@ -60,64 +60,45 @@ def turn_stores(function: Function, rows: str, columns: str, most: int) -> Funct
     inside = {v for o in outer.walk() if o is not outer for v in o.results}
     stop = {v for v in defs if v not in inside} | {row, column}
 
-    def at(copier: Copier, values, index: Value, lane: Value) -> list[Value]:
-        saved = dict(copier.env)
-        copier.env.update({row: index, column: lane})
-        for value in values:
-            copier.ops(expression(value, defs, stop))
-        found = [copier[v] for v in values]
-        copier.env.clear()
-        copier.env.update(saved)
-        return found
+    def at(copier: Copier, values: Sequence[Value], index: Value, lane: Value) -> list[Value]:
+        return copier.at(values, {row: index, column: lane}, defs, stop)
 
     def turned(copier: Copier) -> tuple:
         kb = copier.kb
-        zero = kb.index(0)
-        low, high, step = at(copier, For.of(inner).bounds, zero, zero)
-        bound = copier[For.of(outer).upper]
+        zero, bound = kb.index(0), copier[For.of(outer).upper]
         last = kb.sub(bound, 1)
-        starts = [zero] * target.type.rank
-        view = [copier[target], *starts]
-        (flat,) = kb._append(
-            "kernel.view", view, {"merged": dense.axes}, name=f"{target.name}_turned"
-        )
+        low, high, step = at(copier, For.of(inner).bounds, zero, zero)
+        whole = [copier[target], *[zero] * target.type.rank]
+        (flat,) = kb._append("kernel.view", whole, {"merged": dense.axes}, name=target.name)
         with kb.loop(f"{columns}_turned", low, high, step, loop="sequential") as first:
+            *kept, pixel = dense.flat(copier, at(copier, where, zero, first))
             for start in range(0, most, width):
-                vectors: list[Value] = []
-                for number in range(start, start + width):
-                    if number < most:  # a row beyond the last one computes that one again
-                        here = kb.min(number, last)
-                        vectors += at(copier, [store.operands[0]], here, first)
-                    else:
-                        vectors.append(vectors[-1])
                 count = kb.max(kb.min(width, kb.sub(bound, start)), 0)
-                for lane, vector in enumerate(transposed(kb, vectors, width)):
-                    place = at(copier, where, zero, first)
-                    kept, merged = place[: -dense.axes], place[-dense.axes :]
-                    kept[axis] = kb.add(kept[axis], lane)
-                    pixel = kb.add(dense.flat(kb, copier, merged), start)
-                    kb.store(vector, flat, *kept, pixel, count=count)
+                # Rows beyond the last one, up to a whole square, compute that one again.
+                numbers = [min(number, most - 1) for number in range(start, start + width)]
+                values = [at(copier, store.operands[:1], kb.min(n, last), first) for n in numbers]
+                for lane, vector in enumerate(transposed(kb, [v for (v,) in values], width)):
+                    place = list(kept)
+                    place[axis] = kb.add(kept[axis], lane)
+                    kb.store(vector, flat, *place, kb.add(pixel, start), count=count)
         return ()
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
         zero, last = kb.index(0), kb.sub(copier[For.of(outer).upper], 1)
-        images = [v for i, v in enumerate(where) if i in dense.images]
-        ends = (at(copier, images, row, zero) for row in (zero, last))
-        holds = [kb.eq(a, b) for a, b in zip(*ends, strict=True)]
-        holds += [kb.eq(a, b) for a, b in dense.conditions(kb, copier)]
-        if not holds:
-            turned(copier)
-            return
-        whole = holds[0]
-        for condition in holds[1:]:
-            whole = kb.and_(whole, condition)
+        images = [where[i] for i in dense.images]
+        first, final = (at(copier, images, row, zero) for row in (zero, last))
+        equal = [*zip(first, final, strict=True), *dense.strides_and_sizes(copier)]
 
         def as_before() -> tuple:
             copier.copy(op)
             return ()
 
-        kb.choose(whole, lambda: turned(copier), as_before)
+        if equal:
+            condition = functools.reduce(kb.and_, (kb.eq(a, b) for a, b in equal))
+            kb.choose(condition, lambda: turned(copier), as_before)
+        else:
+            turned(copier)
 
     return rebuild(function, {outer: hook})
 
@@ -150,52 +131,47 @@ class _Dense:
             tuple(d if isinstance(d, int) else named[d] for d in part[rank - axes :])
             for part in (target.type.shape, target.type.strides)
         )
-        number, whole = where[-1], True
-        for place in range(axes - 1, -1, -1):
-            index, op = where[rank - axes + place], defs.get(where[rank - axes + place])
-            need(whole, f"the rows of {target.name} are in another order")
-            whole = op is not None and op.kind == "kernel.mod" and index in op.results
-            if whole:
-                assert op is not None
-                index, size = op.operands
-                need(_is(size, sizes[place], defs), f"the rows of {target.name} have other sizes")
-            if place == axes - 1:
-                number = index
-                need(advances_with(number, row, defs), f"the rows of {target.name} are not counted")
+        number: Value | None = None
+        for place in reversed(range(axes)):
+            index = where[rank - axes + place]
+            divided = _dividend("kernel.mod", index, sizes[place], defs)
+            is_ordered = divided is not None or place == 0  # only the first digit is not divided
+            digits = index if divided is None else divided
+            if number is None:
+                is_ordered &= advances_with(digits, row, defs)
             else:
-                need(
-                    _is_quotient(index, number, sizes[place + 1], defs),
-                    f"the rows of {target.name} are in another order",
-                )
-                number = index
+                quotient = _dividend("kernel.floordiv", digits, sizes[place + 1], defs)
+                is_ordered &= quotient is number
+            need(is_ordered, f"the rows of {target.name} are in another order")
+            number = digits
         return _Dense(axes, tuple(i for i in range(rank - axes) if varying[i]), sizes, strides)
 
-    def conditions(self, kb: KernelBuilder, copier: Copier) -> list[tuple[Value, Value]]:
-        """Return pairs of numbers that are equal if the axes are dense."""
-        known = [[_number(kb, copier, v) for v in part] for part in (self.sizes, self.strides)]
+    def strides_and_sizes(self, copier: Copier) -> list[tuple[Value, Value]]:
+        """Return pairs that are equal if the axes are dense: a stride, the elements inside."""
+        kb, (sizes, strides) = copier.kb, self._numbers(copier)
+        inside = zip(sizes[1:], strides[1:], strict=True)
+        return [(stride, kb.mul(*s)) for stride, s in zip(strides[:-1], inside, strict=True)]
+
+    def flat(self, copier: Copier, indices: Sequence[Value]) -> list[Value]:
+        """Return the indices of an element in the buffer whose last ``axes`` axes are one."""
+        kb, (sizes, _) = copier.kb, self._numbers(copier)
+        kept, (number, *others) = indices[: -self.axes], indices[-self.axes :]
+        for index, size in zip(others, sizes[1:], strict=True):
+            number = kb.add(kb.mul(number, size), index)
+        return [*kept, number]
+
+    def _numbers(self, copier: Copier) -> list[list[Value]]:
+        kb = copier.kb
         return [
-            (stride, kb.mul(size, inner))
-            for stride, size, inner in zip(known[1], known[0][1:], known[1][1:], strict=False)
+            [kb.index(v) if isinstance(v, int) else copier[v] for v in part]
+            for part in (self.sizes, self.strides)
         ]
 
-    def flat(self, kb: KernelBuilder, copier: Copier, indices: Sequence[Value]) -> Value:
-        """Return the number of an element among those of the merged axes."""
-        number = indices[0]
-        for index, size in zip(indices[1:], self.sizes[1:], strict=True):
-            number = kb.add(kb.mul(number, _number(kb, copier, size)), index)
-        return number
 
-
-def _number(kb: KernelBuilder, copier: Copier, value: Value | int) -> Value:
-    return kb.index(value) if isinstance(value, int) else copier[value]
-
-
-def _is(value: Value, size: Value | int, defs: Mapping[Value, Op]) -> bool:
-    return value is size or (isinstance(size, int) and constant_of(value, defs) == size)
-
-
-def _is_quotient(value: Value, number: Value, size: Value | int, defs: Mapping[Value, Op]) -> bool:
+def _dividend(kind: str, value: Value, size: Value | int, defs: Mapping[Value, Op]) -> Value | None:
+    """Return what ``value`` is the quotient or the remainder of by ``size``, or None."""
     op = defs.get(value)
-    if op is None or op.kind != "kernel.floordiv" or value not in op.results:
-        return False
-    return op.operands[0] is number and _is(op.operands[1], size, defs)
+    if op is None or op.kind != kind:
+        return None
+    number, divisor = op.operands
+    return number if size in (divisor, constant_of(divisor, defs)) else None
