@@ -13,6 +13,7 @@ from core_compiler.scheduling.schedules.product import longest_chunk
 from core_compiler.scheduling.transforms import Refused, turn_stores
 from tests.kernels.products import NHWC, TINY, Case, byte_convolution, group, linear
 from tests.kernels.products import convolution as conv
+from tests.slow import slow_but
 
 FIRST = {
     "3x3": conv(5, 33, 3, 1, 6, order=None),
@@ -43,13 +44,20 @@ def of_rank(spatial: int, n: int = 1):
 
 RANKS = {f"{s} axes, {n} images": of_rank(s, n) for s in (1, 2, 3) for n in (1, 3)}
 
+NAMES = (*FIRST, *RANKS)
+
 
 def is_turned(scheduled) -> bool:
     return any(step.name.startswith("turn_stores(") for step in scheduled.steps)
 
 
-@pytest.mark.parametrize("tiles", [AVX512, AVX2], ids=lambda t: t.name)
-@pytest.mark.parametrize("name", [*FIRST, *RANKS])
+@pytest.mark.parametrize(
+    ("name", "tiles"),
+    slow_but(
+        [*((name, AVX512) for name in NAMES), ("two images", AVX2), ("3 axes, 3 images", AVX2)],
+        [(name, tiles) for name in NAMES for tiles in (AVX512, AVX2)],
+    ),
+)
 def test_machine_code_has_the_bits_of_the_loops(name, tiles):
     case = Case({**FIRST, **RANKS}[name])
     fitting = tiles.holding(longest_chunk(case.kernel, case.sizes))
