@@ -123,7 +123,8 @@ def operand_orders(op: Op) -> dict[int, Order]:
     spatial = tuple(range(2, op.results[0].type.rank)) if op.results else ()
     if op.kind == "core.conv":
         orders: dict[int, Order] = {1: (*spatial, 1, 0)}
-        if op.result.type.dtype is I32 or op.operands[1].type.shape[1] >= CHANNELS:
+        channels = op.operands[1].type.shape[1]
+        if channels >= CHANNELS or (channels > 1 and op.result.type.dtype is I32):
             orders[0] = (0, *spatial, 1)
         return orders
     if op.kind == "core.conv_transpose":
@@ -145,7 +146,7 @@ def preferences(rw) -> dict[Value, Order]:
             for value in op.operands:
                 _prefer(value, preferred[op.result], rw, preferred)
             continue
-        elif op.kind == "core.conv" and op.result.type.dtype is I32:
+        elif op.kind == "core.conv" and op.result.type.dtype is I32 and 0 in operand_orders(op):
             value, order = op.operands[0], operand_orders(op)[0]
             cast = rw.producer(value)
             if cast is not None and is_widening(cast):  # it has its operand's layout

@@ -20,6 +20,7 @@ from core_compiler.scheduling.schedules.product import (
     Product,
     ProductPlan,
     contiguous_terms,
+    extent,
     extents,
     make_sequential,
     read_product,
@@ -32,6 +33,7 @@ from core_compiler.scheduling.transforms import (
     pack_argument,
     rename,
     rename_buffers,
+    single_term,
     split,
     vectorise,
 )
@@ -39,6 +41,8 @@ from core_compiler.scheduling.transforms.edit import buffer_argument
 
 #: The most columns of a short row.
 SHORT = 128
+#: Vectors of channels of a depthwise convolution that are summed at once.
+LANES = 2
 
 
 def schedule(
@@ -54,9 +58,11 @@ def schedule(
     product = read_product(kernel)
     if product.columns and (packed or not is_short_row(kernel, product, launches)):
         return contraction.schedule(kernel, tiles, packed, launches)
+    sums = [extent(kernel, (product.chunk,), sizes) for sizes in launches]
+    single = (product.chunk, product.terms) if sums and max(sums) == 1 else None
     if product.columns or not lanes_are_adjacent(kernel, product):
-        return elementwise.schedule(kernel, tiles.width, launches=launches)
-    return depthwise(kernel, product, tiles, packed)
+        return elementwise.schedule(kernel, tiles.width, launches=launches, single=single)
+    return depthwise(kernel, product, tiles, packed, single is not None)
 
 
 def is_short_row(kernel: Function, product: Product, launches: Sequence[Sequence[int]]) -> bool:
@@ -80,18 +86,25 @@ def lanes_are_adjacent(kernel: Function, product: Product) -> bool:
     return any(index is channel and stride == 1 for index, stride in strides)
 
 
-def depthwise(kernel: Function, product: Product, tiles: Tiles, packed: bool) -> Scheduled:
-    """Schedule a depthwise convolution with channels as lanes: the last loop of both operands."""
-    lanes = product.batch[-1]
+def depthwise(
+    kernel: Function, product: Product, tiles: Tiles, packed: bool, is_single: bool
+) -> Scheduled:
+    """Schedule a depthwise convolution with channels as lanes: the last loop of both operands.
+
+    ``is_single``: the groups of all launches have one channel.
+    """
+    lanes, chunk, width = product.batch[-1], product.chunk, LANES * tiles.width
     s = reorder(Scheduled.of(kernel), [*product.batch[:-1], *product.rows, lanes])
     s = s.apply(rename, **{lanes: "channel"})
-    s = s.apply(split, "channel", tiles.width, "channels", "lane")
+    s = s.apply(split, "channel", width, "channels", "lane")
     buffers = {product.a: "a", product.b: "b"}
     s = s.apply(rename_buffers, **{old: new for old, new in buffers.items() if old != new})
     product = replace(product, columns=(lanes,), batch=product.batch[:-1])
     packed = packed and product.axis is not None
     if packed:
-        s = s.apply(pack_argument, "b", product.axis, tiles.width, product.terms)
-    s = make_sequential(s.apply(vectorise, "lane", tiles.width).apply(lift))
-    plan = pack_plan(kernel, product, tiles.width, packed)
-    return replace(s, launch=ProductPlan(kernel, product, 1, tiles.width, **plan, blocked=False))
+        s = s.apply(pack_argument, "b", product.axis, width, product.terms)
+    if is_single:
+        s = s.apply(single_term, "lane", chunk, product.terms)
+    s = make_sequential(s.apply(vectorise, "lane", width).apply(lift))
+    plan = pack_plan(kernel, product, width, packed)
+    return replace(s, launch=ProductPlan(kernel, product, 1, width, **plan, blocked=False))

@@ -24,6 +24,7 @@ from core_compiler.scheduling.transforms import (
     is_chosen_by,
     mark,
     ranges,
+    single_term,
     split,
     stage,
     transpose_copy,
@@ -48,10 +49,12 @@ def schedule(
     width: int = 16,
     block: int = BLOCK,
     launches: Sequence[Sequence[int]] = (),
+    single: tuple[str, tuple[str, ...]] | None = None,
 ) -> Scheduled:
     """Schedule a kernel whose work items are independent elements (``width`` lanes).
 
-    ``launches``: the sizes of its launches.
+    ``launches``: the sizes of its launches; ``single``: the loops of a sum (its chunks and terms)
+    that has one term in all of them.
     """
     s = Scheduled.of(kernel)
     nest = [For.of(loop).name for loop in parallel_nest(kernel)]
@@ -69,6 +72,8 @@ def schedule(
     chosen = next((name for name in nest[:-1] if is_chosen_by(kernel, name)), None)
     together = vectors_at_once(kernel), _at_the_end(kernel, last, width, launches)
     s = s.apply(split, last, block, f"{last}_block", last)
+    if single is not None:
+        s = s.apply(single_term, last, *single)
     if chosen is not None:
         s = _in_blocks(s, [*nest[:-1], f"{last}_block"], chosen)
     if is_legal(interior, s.function, last):

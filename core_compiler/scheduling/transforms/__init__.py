@@ -33,6 +33,7 @@ from core_compiler.scheduling.transforms.prefetch import prefetch_ahead, prefetc
 from core_compiler.scheduling.transforms.ragged import cover, round_up, specialise
 from core_compiler.scheduling.transforms.reduction import fission, hoist, sink
 from core_compiler.scheduling.transforms.registers import promote, share_loads, unroll, unroll_by
+from core_compiler.scheduling.transforms.single import single_term
 from core_compiler.scheduling.transforms.stage import pack_argument, stage
 from core_compiler.scheduling.transforms.transpose import transpose_copy
 from core_compiler.scheduling.transforms.turn import turn_stores
@@ -72,6 +73,7 @@ __all__ = [
     "requires",
     "round_up",
     "share_loads",
+    "single_term",
     "sink",
     "specialise",
     "split",

@@ -7,7 +7,6 @@ products at once: one instruction on processors and GPUs that have it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +27,7 @@ from core_compiler.scheduling.transforms.edit import (
     rebuild,
     requires,
 )
+from core_compiler.scheduling.transforms.single import size_of_axis
 
 I32, I8, U8 = dtype("i32"), dtype("i8"), dtype("ui8")
 #: Terms in a word.
@@ -160,22 +160,9 @@ class _Axis:
 
     def __init__(self, loops: list[Op], defs: Mapping[Value, Op]):
         self.loops, self.defs = loops, defs
-        self.size = loops[0].operands[1]
+        self.size = size_of_axis(loops, defs)
         self.words: dict[int, Value] = {}
         self.notes: list[str] = []
-        need(
-            constant_of(For.of(loops[0]).lower, defs) == 0,
-            f"{For.of(loops[0]).name} starts elsewhere",
-        )
-        for outer, op in itertools.pairwise(loops):
-            name, start = For.of(op).name, For.of(outer).index
-            need(op.operands[0] is start, f"{name} does not start with {For.of(outer).name}")
-            end = expect(defs.get(op.operands[1]), f"{name} is not a block")
-            need(end.kind == "kernel.min", f"{name} is not a block")
-            need(self.size in end.operands, f"{name} does not end with the axis")
-        need(
-            constant_of(For.of(loops[-1]).step, defs) == 1, f"{For.of(loops[-1]).name} skips terms"
-        )
 
     def bounds(self, copier: Copier, level: int) -> tuple:
         """Return lower and upper bound and step of a loop, in words."""
