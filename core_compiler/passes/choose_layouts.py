@@ -108,6 +108,8 @@ class ChooseLayouts(Pass):
             return (order if possible else None), f"{op.kind.split('.')[1]} as a free view"
         if op.result in preferred:
             return preferred[op.result], "laid out for the transpose that follows"
+        if op.kind == "core.pad" and op.operands[0].type.order is not None:
+            return op.operands[0].type.order, "padding keeps its operand's layout"
         if has_trait(op, "elementwise") or op.kind == "core.all_reduce":
             for value in op.operands:
                 if value.type.shape == op.result.type.shape and value.type.order is not None:

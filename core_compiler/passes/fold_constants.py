@@ -10,8 +10,11 @@ from typing_extensions import override
 from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ir.types import is_empty
+from core_compiler.ops import typed
 from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder
 from core_compiler.ops.evaluation import constant_array, evaluate
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import CONTROL_FLOW, Pass, has_only_empty_results
 from core_compiler.passes.layouts import VIEWS, Order, order_over
 
@@ -27,6 +30,7 @@ class FoldConstants(Pass):
     result's size to its operands' (broadcasting a scalar to a large shape costs nothing as an op
     and megabytes as a constant); a result of at most ``small`` bytes may be larger than them.
     Views of large constants (transposes, and reshapes that need no copy) stay too.
+    Elementwise ops of such broadcasts are folded before they are broadcast.
     Random ops are never folded.
     """
 
@@ -40,13 +44,14 @@ class FoldConstants(Pass):
             known = _Known(rw, module.weights)
             for op in rw.ops:
                 if self._refused(op, known) is not None:
-                    continue
-                new = [
-                    Op("core.constant", (), (v,), {"value": module.weights.add(known.array(v))})
-                    for v in op.results
-                ]
+                    narrow = known.before_broadcast(op)
+                    if narrow is None:
+                        continue
+                    new = [_constant(narrow[0], known), narrow[1]]
+                else:
+                    new = [_constant(v, known) for v in op.results]
                 for made in rw.replace(op, new, rule=f"fold {op.kind}", note="evaluated"):
-                    known.add_constant(made)
+                    known.producers[made.result] = made
 
         return context.rewrite(module, edit)
 
@@ -85,6 +90,12 @@ class FoldConstants(Pass):
         )
 
 
+def _constant(value: Value, known: _Known) -> Op:
+    """Return the constant that a known value is."""
+    held = {"value": known.weights.add(known.array(value))}
+    return Op("core.constant", (), (value,), held)
+
+
 class _Known:
     """The values that do not depend on inputs.
 
@@ -98,11 +109,7 @@ class _Known:
         self.arrays: dict = {}
         for op in rw.ops:
             if op.kind == "core.constant":
-                self.add_constant(op)
-
-    def add_constant(self, op: Op) -> None:
-        """Record that ``op`` is a constant in the module."""
-        self.producers[op.result] = op
+                self.producers[op.result] = op
 
     def learn(self, op: Op) -> Refusal | None:
         """Record ``op``'s results as known, or return why they are not.
@@ -125,6 +132,38 @@ class _Known:
             return refuse("static shapes", "{0} has an unknown size", op)
         self.producers.update(dict.fromkeys(op.results, op))
         return None
+
+    def before_broadcast(self, op: Op) -> tuple[Value, Op] | None:
+        """Return what an elementwise op of broadcasts computes once, and the broadcast of it.
+
+        None if it is another op, or one of its operands is as large as its result.
+        """
+        if op.results[0] not in self.producers or not has_trait(op, "elementwise"):
+            return None
+        sources = [typed.Broadcast.match(self.producers[v]) for v in op.operands]
+        known = [s for s in sources if s is not None]
+        if len(op.results) != 1 or not known or len(known) < len(sources):
+            return None
+        shape = op.result.type.shape
+        widest = max(known, key=lambda s: s.x.type.elements)
+        dims = tuple(widest.dims)
+        if widest.x.type.elements * 2 > op.result.type.elements or any(
+            not set(s.dims) <= set(dims) or s.x.type.shape != tuple(shape[d] for d in s.dims)
+            for s in known
+        ):
+            return None
+        b = Builder(self.weights)
+        small = tuple(shape[d] for d in dims)
+        operands = [
+            s.x
+            if tuple(s.dims) == dims
+            else b.broadcast(s.x, shape=small, dims=tuple(dims.index(d) for d in s.dims))
+            for s in known
+        ]
+        made = b.op(op.kind, operands, **op.attributes)
+        self.producers.update((v, each) for each in b.ops for v in each.results)
+        spread = {"shape": shape, "dims": dims}
+        return made, Op("core.broadcast", (made,), op.results, spread)
 
     def array(self, value):
         op = self.producers[value]

@@ -155,6 +155,29 @@ def widening_refusal(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) ->
     )
 
 
+def padding_refusal(pair: Pair, rewriter: Rewriter) -> Refusal | None:
+    """Return a refusal if ops on a product's result would be computed where they are padded.
+
+    As its epilogue they read the sums in registers, and the padding reads what they make of them,
+    which is smaller if they quantise it.
+    """
+    if family(pair.producer) != "map":
+        return None
+    padded = next((op for op in flattened(pair.consumer) if op.kind == "core.pad"), None)
+    if padded is None:
+        return None
+    products = (op for op, _ in feeders(pair.producer, rewriter) if family(op) == "contraction")
+    product = next(products, None)
+    if product is None:
+        return None
+    return refuse(
+        "padded as it is stored",
+        "{0} follows the product {1}, before its padding",
+        pair.producer,
+        product,
+    )
+
+
 def _is_float(value: Value, bits: int) -> bool:
     return value.type.dtype.is_float and value.type.dtype.bits == bits
 
@@ -375,7 +398,11 @@ class Pair:
 
 def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
     """Return why these two units may not share a kernel, or None if they may."""
-    refused = cycle_refusal(pair, rewriter, position) or widening_refusal(pair, rewriter, position)
+    refused = (
+        cycle_refusal(pair, rewriter, position)
+        or widening_refusal(pair, rewriter, position)
+        or padding_refusal(pair, rewriter)
+    )
     if refused is not None:
         return refused
     first, second = pair.first(), flattened(pair.consumer)

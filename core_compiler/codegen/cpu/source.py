@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TypeVar
 
 from core_compiler.codegen.expressions import dense, total
 from core_compiler.codegen.source import SYMBOL, Source, Writer
-from core_compiler.ir import Block, BufferType, Function, Op, Value
+from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.abi import (
     buffer_arguments,
@@ -14,7 +15,7 @@ from core_compiler.kernel_ir.abi import (
     parallel_nest,
     scratch_allocations,
 )
-from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.ops import access, element
 from core_compiler.kernel_ir.views import For, Invoke
 
 T = TypeVar("T")
@@ -155,6 +156,25 @@ class _Writer(Writer):
                 number = self.buffer_number()
                 self.line(f"{name} = registers_{code}({value.type.elements}, {number})", op)
                 self.strides[value] = dense([str(d) for d in value.type.shape])
+
+    def _mul(self, op: Op) -> str:
+        text = self.scalar(op)
+        kind = op.result.type
+        if not isinstance(kind, VectorType) or kind.dtype.name != "i32":
+            return text
+        widened = [self._widened.get(v) for v in op.operands]
+        if "ui8" in widened and set(widened) <= {"ui8", "i8"}:
+            return text.replace("mul_i32", "mul_bytes_i32", 1)
+        return text
+
+    @cached_property
+    def _widened(self) -> dict[Value, str]:
+        """The dtypes of which values of wider dtypes are cast."""
+        return {
+            op.result: element(op.operands[0].type).name
+            for op in self.function.body.walk()
+            if op.kind == "kernel.cast"
+        }
 
     def _prefetch(self, op: Op) -> None:
         memory, _ = access(op)

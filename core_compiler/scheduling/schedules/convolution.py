@@ -26,6 +26,7 @@ from core_compiler.scheduling.schedules.product import (
     read_product,
     reorder,
 )
+from core_compiler.scheduling.schedules.simd import vectors
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     find_loop,
@@ -35,14 +36,13 @@ from core_compiler.scheduling.transforms import (
     rename_buffers,
     single_term,
     split,
-    vectorise,
 )
 from core_compiler.scheduling.transforms.edit import buffer_argument
 
 #: The most columns of a short row.
 SHORT = 128
-#: Vectors of channels of a depthwise convolution that are summed at once.
-LANES = 2
+#: Vectors of channels of a work item of a depthwise convolution, and those summed at once.
+LANES, TOGETHER = 8, 2
 
 
 def schedule(
@@ -105,6 +105,6 @@ def depthwise(
         s = s.apply(pack_argument, "b", product.axis, width, product.terms)
     if is_single:
         s = s.apply(single_term, "lane", chunk, product.terms)
-    s = make_sequential(s.apply(vectorise, "lane", width).apply(lift))
+    s = make_sequential(s.apply(vectors, "lane", tiles.width, TOGETHER).apply(lift))
     plan = pack_plan(kernel, product, width, packed)
     return replace(s, launch=ProductPlan(kernel, product, 1, width, **plan, blocked=False))
