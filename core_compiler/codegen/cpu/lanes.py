@@ -234,6 +234,17 @@ def _mul_bytes(builder, dtype, a, b):
     return parts[0]
 
 
+def _clamp_to_i32(builder, dtype, x, low, high):
+    """Convert ``x``, clamped to two integers; NaN gives 0.
+
+    A comparison that is false for NaN chooses ``low``: one instruction, and one for ``high``.
+    """
+    above = builder.select(builder.fcmp_ordered(">", x, low), x, low)
+    inside = builder.select(builder.fcmp_ordered("<", above, high), above, high)
+    whole = builder.fptosi(inside, _like(x.type, _I32))
+    return builder.select(builder.fcmp_ordered("ord", x, x), whole, ir.Constant(whole.type, None))
+
+
 def _call_pairs(builder, a, b):
     words = ir.VectorType(ir.IntType(16), 2 * a.type.count)
     kind = ir.FunctionType(a.type, [words, words])
@@ -282,6 +293,7 @@ def _table() -> dict[str, tuple]:
         **LEAF_TABLE,
         "dot4_i32": (arguments, result, dtype, _dot4),
         "mul_bytes_i32": ((types.int32, types.int32), types.int32, "i32", _mul_bytes),
+        "clamp_to_i32": ((types.float32,) * 3, types.int32, "f32", _clamp_to_i32),
         "half_to_f32": ((types.int32,), types.float32, "f32", _half_to_f32),
         "f32_to_half": ((types.float32,), types.int32, "f32", _f32_to_half),
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TypeVar
 
+from typing_extensions import override
+
+from core_compiler.codegen.cpu.patterns import byte_products, clamps
 from core_compiler.codegen.expressions import dense, total
 from core_compiler.codegen.source import SYMBOL, Source, Writer
 from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
@@ -15,7 +17,7 @@ from core_compiler.kernel_ir.abi import (
     parallel_nest,
     scratch_allocations,
 )
-from core_compiler.kernel_ir.ops import access, element
+from core_compiler.kernel_ir.ops import access
 from core_compiler.kernel_ir.views import For, Invoke
 
 T = TypeVar("T")
@@ -57,6 +59,8 @@ class _Writer(Writer):
     def __init__(self, function: Function):
         super().__init__(function)
         self.used |= {"args", "lo", "hi", "scratch", "item"}
+        self.clamps, self.byte_products = clamps(function), byte_products(function)
+        self.uses |= {op.result: 0 for each in self.clamps.values() for op in each.inner}
 
     # -- the function ----------------------------------------------------------------------------
 
@@ -159,22 +163,17 @@ class _Writer(Writer):
 
     def _mul(self, op: Op) -> str:
         text = self.scalar(op)
-        kind = op.result.type
-        if not isinstance(kind, VectorType) or kind.dtype.name != "i32":
-            return text
-        widened = [self._widened.get(v) for v in op.operands]
-        if "ui8" in widened and set(widened) <= {"ui8", "i8"}:
-            return text.replace("mul_i32", "mul_bytes_i32", 1)
-        return text
+        return text.replace("mul_", "mul_bytes_", 1) if op in self.byte_products else text
 
-    @cached_property
-    def _widened(self) -> dict[Value, str]:
-        """The dtypes of which values of wider dtypes are cast."""
-        return {
-            op.result: element(op.operands[0].type).name
-            for op in self.function.body.walk()
-            if op.kind == "kernel.cast"
-        }
+    @override
+    def _cast(self, op: Op) -> str:
+        clamp = self.clamps.get(op)
+        if clamp is None:
+            return super()._cast(op)
+        kind = op.result.type
+        suffix = f"x{kind.width}" if isinstance(kind, VectorType) else ""
+        given = ", ".join(map(self.name, (clamp.x, clamp.low, clamp.high)))
+        return f"clamp_to_i32{suffix}({given})"
 
     def _prefetch(self, op: Op) -> None:
         memory, _ = access(op)
