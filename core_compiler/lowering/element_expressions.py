@@ -342,12 +342,16 @@ class Inliner:
         convolution = typed.Conv.of(op)
         x, w, groups = convolution.x, convolution.w, convolution.groups
         taps = w.type.shape[2:]
-        channel = self.reduced_axis(w.type.shape[1])
+        wide = accumulator(x.type.dtype)
         tap_axes = [self.reduced_axis(n) for n in taps]
         group = index[1] // (w.type.shape[0] // groups) if groups > 1 else ZERO
-        c = axis_index(channel)
+        if wide.is_integer and groups == w.type.shape[1] == 1 and taps:
+            # Sums of integers have any order: the taps of a row are adjacent, as channels are.
+            c, axes = ZERO, (tap_axes[-1], *tap_axes[:-1])
+        else:
+            channel = self.reduced_axis(w.type.shape[1])
+            c, axes = axis_index(channel), (channel, *tap_axes)
         image, inside = self._image(convolution, index[2:], list(map(axis_index, tap_axes)))
-        wide = accumulator(x.type.dtype)
         source = self.inline(x, (index[0], group * w.type.shape[1] + c, *image))
         source = self._padded(self.widened(source, wide, op), inside, op)
         weight = self.inline(w, (index[1], c, *map(axis_index, tap_axes)))
@@ -355,11 +359,11 @@ class Inliner:
         node = self.nest(
             "convolution",
             "fma",
-            (channel, *tap_axes),
+            axes,
             (source, weight),
             wide,
             op,
-            **_chunks((source, weight), prod(taps)),
+            **_chunks((source, weight), prod(each.size for each in axes[1:])),
         )
         return self.widened(node, op.result.type.dtype, op)
 

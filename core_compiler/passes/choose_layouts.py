@@ -44,20 +44,28 @@ class ChooseLayouts(Pass):
             for op in rw.ops:
                 op = rw.now(op)
                 if self.channels_last:
-                    op = self._copy_operands(op, rw, relaid)
+                    op = self._copy_operands(op, rw, preferred, relaid)
                 self._set_order(op, rw, preferred)
 
         return context.rewrite(module, edit)
 
-    def _copy_operands(self, op: Op, rw, relaid: dict[tuple[Value, Order], Value]) -> Op:
+    def _copy_operands(
+        self,
+        op: Op,
+        rw,
+        preferred: dict[Value, Order],
+        relaid: dict[tuple[Value, Order], Value],
+    ) -> Op:
         """Copy the operands that a product reads better in another layout, each once.
 
         These are weights that are not constants and so cannot be packed in advance, images of
         bytes, of which four channels are copied as a word, and those of many channels, which are
-        else gathered again for every tap.
+        else gathered again for every tap. Images that are padded for a product are turned before.
         """
         new_operands, copies = list(op.operands), []
         orders = operand_orders(op)
+        if op.kind == "core.pad" and op.result in preferred:
+            orders = {0: preferred[op.result]}
         if op.kind == "core.all_reduce" and rw.is_output(op.result):
             orders = {0: None}  # shards add bytes: both must have the same order in memory
         for index, order in orders.items():
@@ -144,7 +152,7 @@ def preferences(rw) -> dict[Value, Order]:
         transpose = typed.Transpose.match(op)
         if transpose is not None:
             value, order = transpose.x, transpose.permutation
-        elif has_trait(op, "elementwise") and op.result in preferred:
+        elif (op.kind == "core.pad" or has_trait(op, "elementwise")) and op.result in preferred:
             for value in op.operands:
                 _prefer(value, preferred[op.result], rw, preferred)
             continue

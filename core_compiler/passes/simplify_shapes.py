@@ -11,6 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from core_compiler.ir import Op
+from core_compiler.kernel_ir import scalars
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.axes import Axes, identity_axes, operand_axes, rearrange
@@ -129,8 +130,24 @@ def _take_as_slice(b, m: Match):
 
 
 def _widens_integers(o: Op) -> bool:
-    """Return whether a cast makes floats of narrower integers: the fewer bytes are moved."""
-    return o.operands[0].type.dtype.is_integer and o.result.type.dtype.is_float and is_widening(o)
+    """Return whether a cast widens integers: moved before it, they are fewer bytes."""
+    return o.operands[0].type.dtype.is_integer and is_widening(o)
+
+
+def _pads_with_narrow(m: Match) -> str | None:
+    """Check that an integer is padded with a value of the dtype that it is widened from."""
+    value, kind = m.array("v"), m["x"].type.dtype
+    low, high = scalars.integer_range(kind)
+    if kind.is_integer and low <= value <= high and value == np.round(value):
+        return None
+    return f"{value} is no {kind.name}"
+
+
+def _padded_before_cast(b, m: Match):
+    pad, kind = typed.Pad.of(m.root), m["x"].type.dtype
+    value = b.constant(m.array("v").astype(kind.numpy), kind)
+    made = b.pad(m["x"], value, low=pad.low, high=pad.high, interior=pad.interior)
+    return b.cast(made, **m.named["inner"].attributes)
 
 
 _MOVES = frozenset({"core.reshape", "core.transpose"})
@@ -199,6 +216,13 @@ RULES = (
          lambda b, m: b.cast(
              b.transpose(m["x"], permutation=typed.Transpose.of(m.root).permutation),
              **m.named["inner"].attributes)),
+    Rule("reshape(cast(x)) of integers => cast(reshape(x))",
+         op("reshape", op("cast", "x", name="inner", where=_widens_integers)),
+         lambda b, m: b.cast(
+             b.reshape(m["x"], shape=m.root.result.type.shape), **m.named["inner"].attributes)),
+    Rule("pad(cast(x)) of integers => cast(pad(x))",
+         op("pad", op("cast", "x", name="inner", where=_widens_integers), Const("v")),
+         _padded_before_cast, check=_pads_with_narrow),
     Rule("slice(slice(x)) => slice(x)",
          op("slice", op("slice", "x", name="inner")), _compose_slices),
     Rule("take of places in a row => slice",
