@@ -6,6 +6,7 @@ So does a take at known positions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from typing_extensions import override
@@ -150,6 +151,63 @@ def _padded_before_cast(b, m: Match):
     return b.cast(made, **m.named["inner"].attributes)
 
 
+def _transposed_before_pad(b, m: Match):
+    pad, permutation = typed.Pad.of(m.named["inner"]), typed.Transpose.of(m.root).permutation
+    low, high, interior = (
+        tuple(each[a] for a in permutation) for each in (pad.low, pad.high, pad.interior)
+    )
+    x = b.transpose(m["x"], permutation=permutation)
+    return b.pad(x, m["v"], low=low, high=high, interior=interior)
+
+
+def _merged(shape, new_shape) -> list[list[int]] | None:
+    """Return the axes that each axis of ``new_shape`` consists of, or None if one is split.
+
+    Axes of size 1 are in none.
+    """
+    groups, wide = [], [axis for axis, size in enumerate(shape) if size != 1]
+    for size in new_shape:
+        group, count = [], 1
+        while wide and count < size:
+            group.append(wide.pop(0))
+            count *= shape[group[-1]]
+        if count != size:
+            return None
+        groups.append(group)
+    return None if wide else groups
+
+
+def _reshaped_pad(m: Match):
+    """Return the shape and the padding of a reshaped padded value, if only first axes are padded.
+
+    That is, the outermost of the axes that become one.
+    """
+    pad, x = typed.Pad.of(m.named["inner"]), m["x"].type.shape
+    groups = _merged(m.named["inner"].result.type.shape, m.root.result.type.shape)
+    amounts = list(zip(pad.low, pad.high, pad.interior, strict=True))
+    if groups is None or any(pad.interior):
+        return None
+    first = {g[0] for g in groups if g}
+    if any(any(each) for axis, each in enumerate(amounts) if axis not in first):
+        return None
+    shape = tuple(prod(x[a] for a in g) for g in groups)
+    low, high = (
+        tuple(each[g[0]] * prod(x[a] for a in g[1:]) if g else 0 for g in groups)
+        for each in (pad.low, pad.high)
+    )
+    return shape, low, high
+
+
+def _pads_whole_rows(m: Match) -> str | None:
+    return "an axis that becomes part of another is padded" if _reshaped_pad(m) is None else None
+
+
+def _reshaped_before_pad(b, m: Match):
+    shape, low, high = _reshaped_pad(m)
+    x = b.reshape(m["x"], shape=shape)
+    return b.pad(x, m["v"], low=low, high=high, interior=(0,) * len(shape))
+
+
 _MOVES = frozenset({"core.reshape", "core.transpose"})
 
 
@@ -223,6 +281,11 @@ RULES = (
     Rule("pad(cast(x)) of integers => cast(pad(x))",
          op("pad", op("cast", "x", name="inner", where=_widens_integers), Const("v")),
          _padded_before_cast, check=_pads_with_narrow),
+    Rule("transpose(pad(x)) => pad(transpose(x))",
+         op("transpose", op("pad", "x", "v", name="inner", one_use=True)), _transposed_before_pad),
+    Rule("reshape(pad(x)) => pad(reshape(x))",
+         op("reshape", op("pad", "x", "v", name="inner", one_use=True)), _reshaped_before_pad,
+         check=_pads_whole_rows),
     Rule("slice(slice(x)) => slice(x)",
          op("slice", op("slice", "x", name="inner")), _compose_slices),
     Rule("take of places in a row => slice",
