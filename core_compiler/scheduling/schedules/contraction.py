@@ -72,8 +72,8 @@ from core_compiler.scheduling.transforms.vectorise import strides
 
 #: The least rows of a tile that is not slowed down by the latency of its additions.
 LATENCY = 4
-#: Words of a chunk of bytes along one axis.
-WORDS = 256
+#: Words of a chunk of bytes along one axis, and bytes of a word.
+WORDS, BYTES = 256, 4
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def schedule(
     if the kernel is not such a product.
     """
     product = read_product(kernel)
-    s = Scheduled.of(kernel)
+    s, lowered = Scheduled.of(kernel), kernel
     words = bool(product.columns) and is_legal(four_terms, kernel, product.chunk, product.terms)
     if words:
         s = s.apply(four_terms, product.chunk, product.terms)
@@ -205,8 +205,10 @@ def schedule(
             s = s.apply(stage, "a", "c", rows, "rows", shape)
         s = s.apply(round_up, "ii_rows")
         if not short_runs:
-            run = short_run(kernel, product, tiles, launches)
-            s = copy_by_vectors(s, terms, tiles, run, 4 if words else 1)
+            lanes = BYTES if words else 1
+            block = block_of(s, terms) * lanes if len(terms) > 1 else 0
+            run = short_run(lowered, product, block, launches)
+            s = copy_by_vectors(s, terms, tiles, (run, block), lanes)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     staged = not packed or (not words and widens_for_many_rows(kernel, product, tiles, launches))
@@ -300,40 +302,43 @@ def has_short_runs(
 
 
 def short_run(
-    kernel: Function, product: Product, tiles: Tiles, launches: Sequence[Sequence[int]]
+    kernel: Function, product: Product, block: int, launches: Sequence[Sequence[int]]
 ) -> int:
-    """Return the length of the short runs of channels that a tap copies.
+    """Return the length of the short runs of channels that a tap copies, less than a ``block``.
 
     It is that of the launch with the shortest ones: colours, or the channels of a group.
     """
-    if len(product.terms) == 1:
-        return 0
     runs = [longest_chunk(kernel, sizes, product, taps=False) for sizes in launches]
-    return min([run for run in runs if run < 2 * tiles.width], default=COLOURS)
+    return min([run for run in runs if run < block], default=COLOURS)
+
+
+def block_of(s: Scheduled, terms: tuple[str, ...]) -> int:
+    """Return the terms of a channel block in the copy of a row."""
+    blocks = For.of(find_loop(s.function, f"{terms[0]}_rows"))
+    step = constant_of(blocks.step, producers(s.function))
+    return expect(step, f"{blocks.name} has no constant step")
 
 
 def copy_by_vectors(
-    s: Scheduled, terms: tuple[str, ...], tiles: Tiles, run: int, lanes: int = 1
+    s: Scheduled, terms: tuple[str, ...], tiles: Tiles, lengths: tuple[int, int], lanes: int = 1
 ) -> Scheduled:
     """Schedule the copy of a row with long vectors.
 
-    Between taps it copies runs of a whole channel block, short ones of length ``run`` (of a few
-    elements one by one, which is faster than a masked vector), or of any length. Vectors are
+    Between taps it copies ``lengths``: short runs (of a few elements one by one, which is faster
+    than a masked vector) and runs of a whole channel block, or runs of any length. Vectors are
     ``lanes`` times as wide as a tile's.
     """
     last, width = f"{terms[-1]}_rows", tiles.width * lanes
     if len(terms) == 1:
         return s.apply(vectorise, last, width, rest=True)
     first = f"{terms[1]}_rows"
-    blocks = For.of(find_loop(s.function, f"{terms[0]}_rows"))
-    step = constant_of(blocks.step, producers(s.function))
-    block = expect(step, f"{blocks.name} has no constant step") * lanes
-    for length in (run, block):
+    run, block = lengths
+    for length in lengths:
         s = s.apply(specialise, first, last, length, f"_{length}")
     if run == 1 and is_legal(vectorise, s.function, f"{terms[-2]}_rows_1", tiles.width):
         s = s.apply(vectorise, f"{terms[-2]}_rows_1", tiles.width)  # the taps of a row are adjacent
-    if run > FEW and run & (run - 1) == 0:  # a whole vector of fewer lanes
-        s = s.apply(vectorise, f"{last}_{run}", run)
+    if run > FEW and (run & (run - 1) == 0 or lanes > 1):  # a vector of fewer lanes
+        s = s.apply(vectorise, f"{last}_{run}", min(width, 1 << (run - 1).bit_length()))
     return s.apply(vectorise, f"{last}_{block}", min(width, block)).apply(vectorise, last, width)
 
 
