@@ -10,8 +10,7 @@ from core_compiler.ir import Block, Function, Op, Value, VectorType, dtype
 from core_compiler.kernel_ir.ops import element, is_pure
 from core_compiler.kernel_ir.views import Constant
 
-F32, I32 = dtype("f32"), dtype("i32")
-_BYTES = frozenset({"i8", "ui8"})
+F32, I32, I8, U8 = (dtype(name) for name in ("f32", "i32", "i8", "ui8"))
 
 
 @dataclass(frozen=True)
@@ -85,14 +84,14 @@ def _numbers(body: Block) -> dict[Value, float]:
 def byte_products(function: Function) -> set[Op]:
     """Return the products of vectors in i32 of widened bytes, of which one is unsigned."""
     sources = {
-        op.result: element(op.operands[0].type).name
+        op.result: element(op.operands[0].type)
         for op in function.body.walk()
         if op.kind == "kernel.cast"
     }
 
     def is_product(op: Op) -> bool:
-        kinds = {sources.get(v, "") for v in op.operands}
-        return "ui8" in kinds and kinds <= _BYTES
+        kinds = {sources.get(v) for v in op.operands}
+        return U8 in kinds and kinds <= {I8, U8}
 
     return {
         op

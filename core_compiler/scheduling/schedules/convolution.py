@@ -26,7 +26,7 @@ from core_compiler.scheduling.schedules.product import (
     read_product,
     reorder,
 )
-from core_compiler.scheduling.schedules.simd import vectors
+from core_compiler.scheduling.schedules.simd import is_legal, vectors
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     find_loop,
@@ -100,11 +100,15 @@ def depthwise(
     buffers = {product.a: "a", product.b: "b"}
     s = s.apply(rename_buffers, **{old: new for old, new in buffers.items() if old != new})
     product = replace(product, columns=(lanes,), batch=product.batch[:-1])
-    packed = packed and product.axis is not None
+    packed, widened = packed and product.axis is not None, False
     if packed:
-        s = s.apply(pack_argument, "b", product.axis, width, product.terms)
+        panels = ("b", product.axis, width, product.terms)
+        # Bytes stay bytes: the processor has an instruction for their products.
+        is_float = buffer_argument(s.function, "b").type.dtype.is_float
+        widened = is_float and is_legal(pack_argument, s.function, *panels, True)
+        s = s.apply(pack_argument, *panels, *([True] if widened else []))
     if is_single:
         s = s.apply(single_term, "lane", chunk, product.terms)
     s = make_sequential(s.apply(vectors, "lane", tiles.width, TOGETHER).apply(lift))
-    plan = pack_plan(kernel, product, width, packed)
+    plan = pack_plan(kernel, product, width, packed, widened)
     return replace(s, launch=ProductPlan(kernel, product, 1, width, **plan, blocked=False))

@@ -24,37 +24,46 @@ from core_compiler.scheduling.transforms.edit import (
     without_dead,
 )
 from core_compiler.scheduling.transforms.outline import digest
+from core_compiler.scheduling.transforms.stage import widened_element
 
 #: The most lanes of a square that is transposed in registers.
 MOST_LANES = 16
 
 
-def pack_plan(kernel: Function, product: Product, columns: int, packed: bool) -> dict:
+def pack_plan(
+    kernel: Function, product: Product, columns: int, packed: bool, widened: bool = False
+) -> dict:
     """Return the fields ``pack`` and ``taken`` of a plan whose ``b`` is (not) ``packed``."""
     if not packed:
         return {"pack": {}, "taken": {}}
     position = [v.name for v in buffer_arguments(kernel)].index(product.b)
-    function, taken = canonical_arguments(pack_kernel(kernel, product, columns))
+    function, taken = canonical_arguments(pack_kernel(kernel, product, columns, widened))
     name = f"pack_{columns}_{digest(function)}"
     return {"pack": {position: function.with_(name=name)}, "taken": {position: taken}}
 
 
-def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
+def pack_kernel(
+    kernel: Function, product: Product, columns: int, widened: bool = False
+) -> Function:
     """Return the kernel that packs the constant operand ``b`` into panels ``[panel][term][lane]``.
+
+    ``widened``: each element as what the kernel widens it to.
 
     Its index arguments are those of ``kernel``, then the panels' sizes.  Terms that are adjacent in
     memory (the weights of a linear layer) are transposed in squares of registers.
     """
     if contiguous_terms(buffer_argument(kernel, product.b), product):
         with suppress(Refused):
-            copying = _packing(kernel, product, columns, is_copy=True)
+            copying = _packing(kernel, product, columns, widened, is_copy=True)
             term, square = product.terms[-1], min(columns & -columns, MOST_LANES)
             made = transpose_copy(copying, term, "lane", square, columns)
             return mark(mark(made, term, "sequential"), "lane", "sequential")
-    return _packing(kernel, product, columns, is_copy=False)
+    return _packing(kernel, product, columns, widened, is_copy=False)
 
 
-def _packing(kernel: Function, product: Product, columns: int, is_copy: bool) -> Function:
+def _packing(
+    kernel: Function, product: Product, columns: int, widened: bool, is_copy: bool
+) -> Function:
     """Return the packing kernel in loops; ``is_copy``: its loops are those of a plain copy.
 
     The lanes beyond the last column are then not written.
@@ -63,7 +72,8 @@ def _packing(kernel: Function, product: Product, columns: int, is_copy: bool) ->
     b, chunk = buffer_argument(kernel, product.b), find_loop(kernel, product.chunk)
     terms, column = [find_loop(kernel, t) for t in product.terms], product.columns[-1]
     loads = [o for o in terms[-1].walk() if o.kind == "kernel.load" and access(o)[0] is b]
-    element = word_of(chunk, b, defs) or loads[0].result
+    wide = widened_element(chunk, b) if widened else word_of(chunk, b, defs)
+    element = wide or loads[0].result
     dtype = element.type
     j = find_loop(kernel, column)
     kb = KernelBuilder(f"pack_{columns}")

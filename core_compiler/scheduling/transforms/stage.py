@@ -241,23 +241,37 @@ def _known_bound(kb, op: Op, defs) -> int | None:
         return None
 
 
+def widened_element(loop: Op, source: Value) -> Value | None:
+    """Return the wider value that ``loop`` makes of each element of a buffer, and uses, or None."""
+    loads = [o.result for o in loop.walk() if o.kind == "kernel.load" and access(o)[0] is source]
+    users = [o for o in loop.walk() if any(v in loads for v in o.operands)]
+    return users[0].result if len(loads) == len(users) == 1 and _is_widening(users[0]) else None
+
+
 def pack_argument(
-    function: Function, operand: str, axis: int, tile: int, numbered: Sequence[str]
+    function: Function,
+    operand: str,
+    axis: int,
+    tile: int,
+    numbered: Sequence[str],
+    widened: bool = False,
 ) -> Function:
     """Read ``operand`` in panels ``[panel][term][lane]``.
 
     ``tile`` elements of axis ``axis`` are adjacent, and rows of them are in the order of the terms
     of the sum over the loops ``numbered``. ``operand`` may depend on that axis and on those loops
-    only. The caller provides the packed data, with the last panel padded by zeros. New index
-    arguments are ``<operand>_panels``, ``<operand>_terms`` (terms of the whole sum) and
-    ``<operand>_panel`` (elements of a panel). Every read must use an index from which the panel is
-    known.
+    only; ``widened``: its elements are packed as what the kernel widens them to. The caller
+    provides the packed data, with the last panel padded by zeros. New index arguments are
+    ``<operand>_panels``, ``<operand>_terms`` (terms of the whole sum) and ``<operand>_panel``
+    (elements of a panel). Every read must use an index from which the panel is known.
     """
     defs = producers(function)
     old = buffer_argument(function, operand)
     numbering = Numbering(function, numbered)
     panels, terms, stride = (f"{operand}_{part}" for part in ("panels", "terms", "panel"))
     word = word_of(numbering.loops[0], old, defs)
+    if widened:
+        word = expect(widened_element(numbering.loops[0], old), f"{operand} is not widened")
     kept = old.type.dtype if word is None else word.type
     kind = buffer((panels, terms, tile), kept, (stride, tile, 1))
     new = Value(kind, old.name)
