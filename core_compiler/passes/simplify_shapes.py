@@ -139,7 +139,7 @@ def _pads_with_narrow(m: Match) -> str | None:
     """Check that an integer is padded with a value of the dtype that it is widened from."""
     value, kind = m.array("v"), m["x"].type.dtype
     low, high = scalars.integer_range(kind)
-    if kind.is_integer and low <= value <= high and value == np.round(value):
+    if low <= value <= high and value == np.round(value) and not (value == 0 and np.signbit(value)):
         return None
     return f"{value} is no {kind.name}"
 

@@ -23,6 +23,7 @@ from core_compiler.lowering.lower import lower_group
 from core_compiler.ops.builder import Builder
 from core_compiler.runtime.loader import load_object
 from core_compiler.scheduling.schedules.contraction import Tiles
+from core_compiler.scheduling.schedules.steps import LaunchPlan
 
 NHWC = (0, 2, 3, 1)
 #: Tiny tiles for the interpreter: every kind of edge within a few rows and columns.
@@ -167,6 +168,20 @@ def columns(m, k, n) -> Op:
     )
 
 
+class _NoPlan(LaunchPlan):
+    """The plan of a schedule that packs nothing and adds no arguments."""
+
+    def __init__(self):
+        self.pack = {}
+
+    def more_sizes(self, sizes, threads):
+        return []
+
+
+def plan_of(scheduled) -> LaunchPlan:
+    return scheduled.launch or _NoPlan()
+
+
 class Case:
     """A lowered group with data; results come as bytes."""
 
@@ -192,11 +207,11 @@ class Case:
     def packed(self, scheduled) -> list:
         """The buffers with constants laid out as the schedule asks, by the interpreter."""
         buffers = list(self.data)
-        for place, pack in scheduled.launch.pack.items():
+        for place, pack in plan_of(scheduled).pack.items():
             verify(pack)
-            kind = scheduled.launch.packed_dtype(place).numpy
-            made = np.zeros(scheduled.launch.packed_elements(self.sizes), kind)
-            sizes = scheduled.launch.pack_arguments(place, self.sizes)
+            kind = plan_of(scheduled).packed_dtype(place).numpy
+            made = np.zeros(plan_of(scheduled).packed_elements(self.sizes), kind)
+            sizes = plan_of(scheduled).pack_arguments(place, self.sizes)
             interpret(pack, [self.data[place], made], sizes)
             buffers[place] = made
         return buffers
@@ -204,7 +219,7 @@ class Case:
     def each_step(self, scheduled):
         """(step's name, its result) of every step of the kernel itself."""
         buffers = self.packed(scheduled)
-        sizes = [*self.sizes, *scheduled.launch.more_sizes(self.sizes, 1)]
+        sizes = [*self.sizes, *plan_of(scheduled).more_sizes(self.sizes, 1)]
         known = {}
         for step in scheduled.steps:
             verify(step.function)
@@ -220,12 +235,12 @@ class Case:
     def compiled(self, scheduled, slices=1, threads=2) -> bytes:
         """Machine code over ``slices`` of the work items, the last slice first."""
         function, cores = scheduled.function, scheduled.cores
-        sizes = [*self.sizes, *scheduled.launch.more_sizes(self.sizes, threads)]
+        sizes = [*self.sizes, *plan_of(scheduled).more_sizes(self.sizes, threads)]
         buffers = [aligned(b) for b in self.data]
-        for place, pack in scheduled.launch.pack.items():
-            kind = scheduled.launch.packed_dtype(place).numpy
-            made = aligned(np.zeros(scheduled.launch.packed_elements(self.sizes), kind))
-            given = scheduled.launch.pack_arguments(place, self.sizes)
+        for place, pack in plan_of(scheduled).pack.items():
+            kind = plan_of(scheduled).packed_dtype(place).numpy
+            made = aligned(np.zeros(plan_of(scheduled).packed_elements(self.sizes), kind))
+            given = plan_of(scheduled).pack_arguments(place, self.sizes)
             launch(pack, {}, [buffers[place], made], given)
             buffers[place] = made
         launch(function, cores, buffers, sizes, slices)

@@ -55,3 +55,42 @@ def test_a_transpose_becomes_another_way_to_read_its_operand():
 def test_without_anything_to_lay_out_nothing_changes():
     made = specs.reach("choose_layouts", lambda b, x, y: b.add(x, y), "3x4xf32", "3x4xf32")
     assert not made.step().changed
+
+
+def padded(b, x, w):
+    wide = b.pad(x, b.constant(3, "ui8"), low=(0, 0, 1, 1), high=(0, 0, 1, 1), interior=(0,) * 4)
+    image, weight = (b.cast(v, dtype="i32") for v in (wide, w))
+    window = {"strides": (1, 1), "low": (0, 0), "high": (0, 0), "dilations": (1, 1)}
+    return b.conv(image, weight, **window)
+
+
+def test_images_are_turned_before_they_are_padded():
+    made = specs.reach("choose_layouts", padded, "1x8x6x6xui8", "4x8x3x3xi8")
+    made.step()
+    assert specs.kinds(made.module)[:2] == ["reshape", "pad"]
+    assert orders(made)["reshape"] == (2, 3, 1, 0)  # one image: the place of its axis is free
+    assert orders(made)["pad"] == (0, 2, 3, 1)
+
+
+def test_padding_keeps_the_layout_of_what_it_pads():
+    def build(b, x, v, w):
+        made = convolved(b, x, v)
+        pads = {"low": (0, 0, 1, 1), "high": (0, 0, 1, 1), "interior": (0,) * 4}
+        wide = b.pad(made, b.constant(7.0, "f32"), **pads)
+        window = {"strides": (1, 1), "low": (0, 0), "high": (0, 0), "dilations": (1, 1)}
+        return b.conv(wide, w, groups=4, **window)
+
+    made = specs.reach("choose_layouts", build, IMAGE, WEIGHT, "4x1x3x3xf32")
+    made.step()
+    assert orders(made)["pad"] == (0, 2, 3, 1)
+
+
+def test_the_channels_of_a_depthwise_convolution_of_bytes_stay_where_they_are():
+    def build(b, x, w):
+        image, weight = (b.cast(v, dtype="i32") for v in (x, w))
+        window = {"strides": (1, 1), "low": (1, 1), "high": (1, 1), "dilations": (1, 1)}
+        return b.conv(image, weight, groups=8, **window)
+
+    made = specs.reach("choose_layouts", build, "1x8x6x6xui8", "8x1x3x3xi8")
+    made.step()
+    assert specs.kinds(made.module)[0] != "reshape"

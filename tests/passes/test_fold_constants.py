@@ -68,7 +68,45 @@ def test_what_is_too_large_to_fold_is_evaluated_where_an_op_on_it_folds():
 
     before = program(build, "f32")
     after, rewrites = specs.apply(FoldConstants(), before)
-    assert specs.rules_fired(rewrites) == ["fold core.reduce_sum"]
+    assert specs.rules_fired(rewrites) == ["fold core.mul", "fold core.reduce_sum"]
     specs.assert_same_program(
         after, program(lambda b, x: b.mul(x, b.constant(4500.0, "f32")), "f32")
     )
+
+
+def scaled(b, x):
+    """``x`` times a factor a channel, which constants of several shapes make."""
+    shape = x.type.shape
+    one, many = b.constant(np.float32(0.5)), b.constant(np.arange(1, 41, dtype=np.float32))
+    factor = b.mul(
+        b.broadcast(one, shape=shape, dims=()), b.broadcast(many, shape=shape, dims=(1,))
+    )
+    return b.mul(x, b.div(factor, b.broadcast(one, shape=shape, dims=())))
+
+
+def test_elementwise_ops_of_broadcasts_are_folded_before_they_are_broadcast():
+    before = program(scaled, "50x40xf32")
+    after, rewrites = specs.apply(FoldConstants(), before)
+    assert specs.rules_fired(rewrites) == ["fold core.mul", "fold core.div"]
+    assert specs.kinds(specs.live(after)) == ["broadcast", "mul"]
+    specs.check(before, after, rewrites, exact=True)
+
+
+def test_broadcasts_along_different_axes_stay():
+    def build(b, x):
+        rows = b.constant(np.arange(50, dtype=np.float32))
+        columns = b.constant(np.arange(40, dtype=np.float32))
+        wide = [b.broadcast(v, shape=(50, 40), dims=(i,)) for i, v in enumerate((rows, columns))]
+        return b.add(x, b.mul(*wide))
+
+    assert not specs.apply(FoldConstants(), program(build, "50x40xf32"))[1]
+
+
+def test_a_broadcast_operand_as_large_as_the_result_stays():
+    def build(b, x):
+        large = b.iota(shape=(50, 40), dtype="f32", axis=0)
+        wide = b.broadcast(large, shape=(1, 50, 40), dims=(1, 2))
+        two = b.broadcast(b.constant(2.0, "f32"), shape=(1, 50, 40), dims=())
+        return b.add(x, b.mul(wide, two))
+
+    assert not specs.apply(FoldConstants(), program(build, "1x50x40xf32"))[1]

@@ -33,3 +33,26 @@ def test_ops_on_other_shapes_stay_apart():
 
     made = specs.reach("fuse_elementwise", build, "3x4xf32", "5xf32")
     assert not made.step().changed
+
+
+def quantised(b, x, w):
+    product = b.matmul(x, w)
+    made = b.cast(b.round(b.mul(product, b.scalar_like(0.1, product))), dtype="i8")
+    return b.pad(made, b.constant(0, "i8"), low=(1, 1), high=(1, 1), interior=(0, 0))
+
+
+def test_what_follows_a_product_is_its_epilogue_and_not_part_of_padding():
+    made = specs.reach("fuse_elementwise", quantised, "8x9xf32", "9x16xf32")
+    made.step()
+    assert specs.kinds(made.module)[-1] == "group(constant pad)"
+    made.finish()
+    assert [k.name for k in made.executable.program.launches] == ["matmul_mul_round", "pad"]
+
+
+def test_padding_of_other_values_joins_them():
+    def build(b, x):
+        return b.pad(b.exp(x), b.constant(0.0, "f32"), low=(1, 1), high=(1, 1), interior=(0, 0))
+
+    made = specs.reach("fuse_elementwise", build, "8x9xf32")
+    made.step()
+    assert specs.kinds(made.module) == ["group(exp constant pad)"]

@@ -96,3 +96,28 @@ def test_rows_of_nine_are_copied_at_once():
 def test_small_pictures_stay(monkeypatch):
     monkeypatch.undo()
     assert not specs.apply(JoinTaps(), _module("7x7, stride 2", op="conv")[0])[1]
+
+
+@pytest.mark.parametrize("name", ["7x7, stride 2", "5x5 of four", "rows dilated", "sound"])
+def test_bytes_are_summed_a_word_of_taps_at_a_time(name):
+    picture, kernel, strides, low, high, dilations = WINDOWS[name]
+    window = {"strides": strides, "low": low, "high": high, "dilations": dilations, "groups": 1}
+
+    def build(b, x, w):
+        zero = b.expand(b.constant(7, "i32"), x.type.shape)
+        return b.conv(b.sub(b.cast(x, dtype="i32"), zero), b.cast(w, dtype="i32"), **window)
+
+    shapes = (picture, (33, picture[1], *kernel))
+    kinds = zip(shapes, ("ui8", "i8"), strict=True)
+    module = program(build, *(f"{'x'.join(map(str, s))}x{kind}" for s, kind in kinds))
+    random = np.random.default_rng(2)
+    arrays = [
+        random.integers(0, 256, shapes[0], np.uint8),
+        random.integers(-128, 128, shapes[1], np.int8),
+    ]
+    expected = evaluate_block(module.main.body, arrays)[0].tobytes()
+    for threads in (1, 2):
+        compiled = compilation.start(module, options=compilation.Options(threads=threads)).finish()
+        assert compiled(*arrays)[0].tobytes() == expected
+    sources = [k.source for k in compiled.kernels.values()]
+    assert any("dot4" in source for source in sources)

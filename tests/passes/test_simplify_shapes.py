@@ -19,6 +19,10 @@ def slices(x, starts, limits, strides=None):
     return {"starts": starts, "limits": limits, "strides": strides or (1,) * len(starts)}
 
 
+def padding(low, high, interior=None):
+    return {"low": low, "high": high, "interior": interior or (0,) * len(low)}
+
+
 def places(b, numbers):
     return b.constant(np.array(numbers, np.int64))
 
@@ -84,6 +88,34 @@ CASES = (
      lambda b, x: b.transpose(b.cast(x, dtype="f32"), permutation=(1, 0)),
      lambda b, x: b.cast(b.transpose(x, permutation=(1, 0)), dtype="f32"),
      lambda b, x: b.transpose(b.cast(x, dtype="f8E4M3FN"), permutation=(1, 0)), "core.cast do not fit", ("2x3xi8",)),
+    ("reshape(cast(x)) of integers => cast(reshape(x))",
+     lambda b, x: b.reshape(b.cast(x, dtype="i32"), shape=(6,)),
+     lambda b, x: b.cast(b.reshape(x, shape=(6,)), dtype="i32"),
+     lambda b, x: b.reshape(b.cast(x, dtype="ui8"), shape=(6,)), "core.cast do not fit", ("2x3xi8",)),
+    ("pad(cast(x)) of integers => cast(pad(x))",
+     lambda b, x: b.pad(b.cast(x, dtype="i32"), b.constant(-128, "i32"), **padding((0, 2), (1, 0))),
+     lambda b, x: b.cast(b.pad(x, b.constant(-128, "i8"), **padding((0, 2), (1, 0))), dtype="i32"),
+     lambda b, x: b.pad(b.cast(x, dtype="i32"), b.constant(128, "i32"), **padding((0, 2), (1, 0))),
+     "128 is no i8", ("2x3xi8",)),
+    ("pad(cast(x)) of integers => cast(pad(x))",
+     lambda b, x: b.pad(b.cast(x, dtype="f32"), b.constant(3.0, "f32"), **padding((0, 2), (1, 0))),
+     lambda b, x: b.cast(b.pad(x, b.constant(3, "i8"), **padding((0, 2), (1, 0))), dtype="f32"),
+     lambda b, x: b.pad(b.cast(x, dtype="f32"), b.constant(np.float32(-0.0)), **padding((0, 2), (1, 0))),
+     "-0.0 is no i8", ("2x3xi8",)),
+    ("transpose(pad(x)) => pad(transpose(x))",
+     lambda b, x, v: b.transpose(b.pad(x, v, **padding((0, 1, 2), (3, 0, -1), (0, 0, 1))), permutation=(2, 0, 1)),
+     lambda b, x, v: b.pad(b.transpose(x, permutation=(2, 0, 1)), v, **padding((2, 0, 1), (-1, 3, 0), (1, 0, 0))),
+     lambda b, x, v: b.transpose(b.neg(x), permutation=(2, 0, 1)), "found core.neg", (X, "f32")),
+    ("reshape(pad(x)) => pad(reshape(x))",
+     lambda b, x, v: b.reshape(b.pad(x, v, **padding((0, 1, 0), (2, 2, 0))), shape=(1, 4, 1, 24)),
+     lambda b, x, v: b.pad(b.reshape(x, shape=(1, 2, 1, 12)), v, **padding((0, 0, 0, 4), (0, 2, 0, 8))),
+     lambda b, x, v: b.reshape(b.pad(x, v, **padding((0, 0, 1), (0, 0, 0))), shape=(2, 15)),
+     "an axis that becomes part of another is padded", (X, "f32")),
+    ("reshape(pad(x)) => pad(reshape(x))",
+     lambda b, x, v: b.reshape(b.pad(x, v, **padding((0, 1, 0), (2, 2, 0))), shape=(4, 6, 4, 1)),
+     lambda b, x, v: b.pad(b.reshape(x, shape=(2, 3, 4, 1)), v, **padding((0, 1, 0, 0), (2, 2, 0, 0))),
+     lambda b, x, v: b.reshape(b.pad(x, v, **padding((0, 1, 0), (0, 0, 0))), shape=(2, 2, 2, 4)),
+     "an axis that becomes part of another is padded", (X, "f32")),
     ("slice(slice(x)) => slice(x)",
      lambda b, x: b.slice(b.slice(x, **slices(x, (1, 0, 0), (2, 3, 4), (1, 2, 1))),
                           **slices(x, (0, 1, 1), (1, 2, 4), (1, 1, 2))),

@@ -205,35 +205,6 @@ def _dot4(builder, dtype, a, b, acc):
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-#: Lanes -> LLVM's intrinsic that adds pairs of products of 16-bit numbers, and its feature.
-_PAIRS = {
-    16: ("llvm.x86.avx512.pmaddw.d.512", "avx512bw"),
-    8: ("llvm.x86.avx2.pmadd.wd", "avx2"),
-    4: ("llvm.x86.sse2.pmadd.wd", "sse2"),
-}
-
-
-def _mul_bytes(builder, dtype, a, b):
-    """Multiply bytes that were widened to 32 bits, one of them unsigned: its upper half is 0.
-
-    The pair of 16-bit products of a lane then is their product, in one instruction where a
-    multiplication of 32 bits takes two.
-    """
-    width = a.type.count if isinstance(a.type, ir.VectorType) else 0
-    features = _features()
-    lanes = next((n for n, (_, f) in _PAIRS.items() if width % n == 0 and features.get(f)), 0)
-    if not width or not lanes:
-        return builder.mul(a, b)
-    parts = [
-        _call_pairs(builder, *(_part(builder, v, start, lanes) for v in (a, b)))
-        for start in range(0, width, lanes)
-    ]
-    while len(parts) > 1:
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [_joined(builder, first, second) for first, second in pairs]
-    return parts[0]
-
-
 def _clamp_to_i32(builder, dtype, x, low, high):
     """Convert ``x``, clamped to two integers; NaN gives 0.
 
@@ -243,23 +214,6 @@ def _clamp_to_i32(builder, dtype, x, low, high):
     inside = builder.select(builder.fcmp_ordered("<", above, high), above, high)
     whole = builder.fptosi(inside, _like(x.type, _I32))
     return builder.select(builder.fcmp_ordered("ord", x, x), whole, ir.Constant(whole.type, None))
-
-
-def _call_pairs(builder, a, b):
-    words = ir.VectorType(ir.IntType(16), 2 * a.type.count)
-    kind = ir.FunctionType(a.type, [words, words])
-    function = cgutils.get_or_insert_function(builder.module, kind, _PAIRS[a.type.count][0])
-    return builder.call(function, [builder.bitcast(v, words) for v in (a, b)])
-
-
-def _part(builder, vector, start: int, lanes: int):
-    mask = ir.Constant(ir.VectorType(_I32, lanes), list(range(start, start + lanes)))
-    return builder.shuffle_vector(vector, vector, mask)
-
-
-def _joined(builder, first, second):
-    both = list(range(2 * first.type.count))
-    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_I32, len(both)), both))
 
 
 @functools.cache
@@ -292,7 +246,6 @@ def _table() -> dict[str, tuple]:
     return {
         **LEAF_TABLE,
         "dot4_i32": (arguments, result, dtype, _dot4),
-        "mul_bytes_i32": ((types.int32, types.int32), types.int32, "i32", _mul_bytes),
         "clamp_to_i32": ((types.float32,) * 3, types.int32, "f32", _clamp_to_i32),
         "half_to_f32": ((types.int32,), types.float32, "f32", _half_to_f32),
         "f32_to_half": ((types.float32,), types.int32, "f32", _f32_to_half),

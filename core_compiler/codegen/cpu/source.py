@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from core_compiler.codegen.cpu.patterns import byte_products, clamps
+from core_compiler.codegen.cpu.clamps import clamps
 from core_compiler.codegen.expressions import dense, total
 from core_compiler.codegen.source import SYMBOL, Source, Writer
 from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
@@ -59,7 +59,7 @@ class _Writer(Writer):
     def __init__(self, function: Function):
         super().__init__(function)
         self.used |= {"args", "lo", "hi", "scratch", "item"}
-        self.clamps, self.byte_products = clamps(function), byte_products(function)
+        self.clamps = clamps(function)
         self.uses |= {op.result: 0 for each in self.clamps.values() for op in each.inner}
 
     # -- the function ----------------------------------------------------------------------------
@@ -160,10 +160,6 @@ class _Writer(Writer):
                 number = self.buffer_number()
                 self.line(f"{name} = registers_{code}({value.type.elements}, {number})", op)
                 self.strides[value] = dense([str(d) for d in value.type.shape])
-
-    def _mul(self, op: Op) -> str:
-        text = self.scalar(op)
-        return text.replace("mul_", "mul_bytes_", 1) if op in self.byte_products else text
 
     @override
     def _cast(self, op: Op) -> str:

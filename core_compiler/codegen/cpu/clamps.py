@@ -1,4 +1,4 @@
-"""Ops of quantised kernels that processors do at once: clamped conversions, products of bytes."""
+"""Ops of quantised kernels that processors do at once: conversions of clamped floats."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core_compiler.codegen.source import use_counts
-from core_compiler.ir import Block, Function, Op, Value, VectorType, dtype
+from core_compiler.ir import Block, Function, Op, Value, dtype
 from core_compiler.kernel_ir.ops import element, is_pure
 from core_compiler.kernel_ir.views import Constant
 
-F32, I32, I8, U8 = (dtype(name) for name in ("f32", "i32", "i8", "ui8"))
+F32, I32 = dtype("f32"), dtype("i32")
 
 
 @dataclass(frozen=True)
@@ -79,25 +79,3 @@ def _numbers(body: Block) -> dict[Value, float]:
         elif op.kind == "kernel.broadcast" and op.operands[0] in found:
             found[op.result] = found[op.operands[0]]
     return found
-
-
-def byte_products(function: Function) -> set[Op]:
-    """Return the products of vectors in i32 of widened bytes, of which one is unsigned."""
-    sources = {
-        op.result: element(op.operands[0].type)
-        for op in function.body.walk()
-        if op.kind == "kernel.cast"
-    }
-
-    def is_product(op: Op) -> bool:
-        kinds = {sources.get(v) for v in op.operands}
-        return U8 in kinds and kinds <= {I8, U8}
-
-    return {
-        op
-        for op in function.body.walk()
-        if op.kind == "kernel.mul"
-        and isinstance(op.result.type, VectorType)
-        and element(op.result.type) is I32
-        and is_product(op)
-    }
