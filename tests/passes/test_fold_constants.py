@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from core_compiler.ir import dtype as ir_dtype
+from core_compiler.ops import evaluate_block
 from core_compiler.passes.fold_constants import FoldConstants
 from tests.passes import specs
 from tests.passes.programs import program
@@ -110,3 +113,27 @@ def test_a_broadcast_operand_as_large_as_the_result_stays():
         return b.add(x, b.mul(wide, two))
 
     assert not specs.apply(FoldConstants(), program(build, "1x50x40xf32"))[1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "special"),
+    [("i8", None)]
+    + [(d, s) for d in ("f32", "bf16", "f16", "f8E5M2") for s in (None, np.inf, np.nan)],
+)
+def test_a_product_with_zeros_is_zeros_unless_a_factor_is_not_finite(dtype, special):
+    kind = ir_dtype(dtype).numpy
+    zeros, weights = np.zeros((3, 5), kind), np.full((5, 4), -1.5).astype(kind)
+    zeros[1] = -zeros[1]
+    if special is not None:
+        weights[2, 3] = special
+
+    def build(b, x):
+        return b.add(x, b.cast(b.matmul(b.constant(zeros), b.constant(weights)), dtype="f32"))
+
+    module = program(build, "3x4xf32")
+    x = np.full((3, 4), -0.0, np.float32)
+    after, rewrites = specs.apply(FoldConstants(), module)
+    assert "fold core.matmul" in specs.rules_fired(rewrites)
+    before, folded = (evaluate_block(m.main.body, [x])[0] for m in (module, after))
+    np.testing.assert_array_equal(folded.view(np.int32), before.view(np.int32))
+    assert np.isnan(folded).any() == (special is not None)

@@ -34,6 +34,8 @@ def matmul(a: np.ndarray, b: np.ndarray, dtype: np.dtype | None = None) -> np.nd
         raise ValueError(f"matmul of {a.shape} and {b.shape}: K must agree, 2 axes at least")
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     ia, ib = (_operand_of_batch(x.shape[:-2], batch) for x in (a, b))
+    if _is_zero(a, b):
+        return np.zeros((*batch, a.shape[-2], b.shape[-1]), a.dtype if dtype is None else dtype)
     left, right = (  # not -1: K may be 0
         widen_for_contraction(x, y).reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
         for x, y in ((a, b), (b, a))
@@ -123,6 +125,16 @@ def round_total(
         same_float = a.dtype == b.dtype and is_float(a.dtype)
         dtype = a.dtype if same_float else total.dtype
     return total if total.dtype == dtype else cast(total, dtype)
+
+
+def _is_zero(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether a product of floats is +0, as those of a recurrent layer's first step are.
+
+    All terms are ±0, which are added to +0. No loop is compiled for it.
+    """
+    if a.dtype != b.dtype or not is_float(a.dtype) or (a.any() and b.any()):
+        return False
+    return bool(np.isfinite(a).all() and np.isfinite(b).all())
 
 
 def _operand_of_batch(shape: tuple[int, ...], batch: tuple[int, ...]) -> np.ndarray:

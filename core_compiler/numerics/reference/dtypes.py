@@ -71,7 +71,7 @@ def widen(x: np.ndarray) -> np.ndarray:
     """
     name = dtype_name(x.dtype)
     if name in NARROW_DTYPES:
-        return _decode(x, name)
+        return _decode(x)
     return x.astype(np.int8 if name[0] == "i" else np.uint8) if name in _NARROW_INTS else x
 
 
@@ -150,17 +150,22 @@ def _for_narrowing(x: np.ndarray) -> np.ndarray:
 
 
 def _encode(x: np.ndarray, name: str, saturate: bool) -> np.ndarray:
-    storage = np.uint16 if _narrow.NARROW_FLOATS[name].bits == 16 else np.uint8
+    bits, target = _narrow.NARROW_FLOATS[name].bits, NARROW_DTYPES[name]
+    storage = np.uint16 if bits == 16 else np.uint8
+    if bits == 16 and not saturate:  # as NumPy and ml_dtypes do, but for NaN
+        with np.errstate(all="ignore"):
+            made, nan = x.astype(target), x != x
+        if nan.any():
+            made.view(storage)[nan] = _narrow.NARROW_FLOATS[name].nan
+        return made
     out = np.empty(x.shape, storage)
     _encoder(name)(np.ascontiguousarray(x).reshape(-1), bool(saturate), out.reshape(-1))
-    return out.view(NARROW_DTYPES[name])
+    return out.view(target)
 
 
-def _decode(x: np.ndarray, name: str) -> np.ndarray:
-    storage = np.uint16 if _narrow.NARROW_FLOATS[name].bits == 16 else np.uint8
-    out = np.empty(x.shape, np.float32)
-    _decoder(name)(np.ascontiguousarray(x).reshape(-1).view(storage), out.reshape(-1))
-    return out
+def _decode(x: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return canonical_nan(x.astype(np.float32))
 
 
 def _map_loop(x, out):
@@ -171,11 +176,6 @@ def _map_loop(x, out):
 def _encode_loop(x, saturate, out):
     for i in range(x.shape[0]):
         out[i] = store(op(x[i], saturate))  # noqa: F821
-
-
-def _decode_loop(x, out):
-    for i in range(x.shape[0]):
-        out[i] = op(load(x[i]))  # noqa: F821
 
 
 def _map(loop, name: str, op, source, target, *between):
@@ -205,13 +205,6 @@ def _encoder(name: str):
     op = {"op": names[f"convert_f32_{name}"], "store": names[f"convert_i32_{code}"]}
     between = _primitives.boolean
     return _map(_encode_loop, f"encode_{name}", op, numbers["f32"], numbers[code], between)
-
-
-@functools.cache
-def _decoder(name: str):
-    code, names, numbers = _storage(name), _functions.NAMESPACE, _primitives.NUMBERS
-    op = {"op": names[f"convert_{name}_f32"], "load": names[f"convert_{code}_i32"]}
-    return _map(_decode_loop, f"decode_{name}", op, numbers[code], numbers["f32"])
 
 
 def _storage(name: str) -> str:
