@@ -17,6 +17,7 @@ from core_compiler.frontends.pytorch.aten import (
     ordering,
     pooling,
     random,
+    recurrent,
     reduction,
     shape,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "ordering",
     "pooling",
     "random",
+    "recurrent",
     "reduction",
     "shape",
 ]
