@@ -41,14 +41,14 @@ def test_the_steps_keep_the_bits(name):
     assert [n for n, got in case.each_step(scheduled) if got != expected] == []
 
 
+QUICK = [(name, AVX512) for name in ("channels", "more channels than a block", "bf16", "bytes")]
+QUICK += [("bytes, pixels", AVX512), ("bytes", AVX2)]
+
+
 @pytest.mark.parametrize(
     ("name", "tiles"),
-    slow_but(
-        [("channels", AVX512), ("more channels than a block", AVX512), ("bytes", AVX2),
-         ("bytes", AVX512), ("bytes, pixels", AVX512), ("bf16", AVX512)],
-        [(name, tiles) for name in CASES for tiles in (AVX512, AVX2)],
-    ),
-)  # fmt: skip
+    slow_but(QUICK, [(name, tiles) for name in CASES for tiles in (AVX512, AVX2)]),
+)
 def test_machine_code_has_the_bits_of_the_loops(name, tiles):
     case = Case(CASES[name])
     scheduled = convolution.schedule(case.kernel, tiles, launches=[case.sizes])

@@ -205,10 +205,11 @@ def schedule(
             s = s.apply(stage, "a", "c", rows, "rows", shape)
         s = s.apply(round_up, "ii_rows")
         if not short_runs:
-            lanes = BYTES if words else 1
-            block = block_of(s, terms) * lanes if len(terms) > 1 else 0
-            run = short_run(lowered, product, block, launches)
-            s = copy_by_vectors(s, terms, tiles, (run, block), lanes)
+            lanes, lengths = BYTES if words else 1, (0, 0)
+            if len(terms) > 1:
+                block = block_of(s, terms) * lanes
+                lengths = short_run(lowered, product, block, launches), block
+            s = copy_by_vectors(s, terms, tiles, lengths, lanes)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     staged = not packed or (not words and widens_for_many_rows(kernel, product, tiles, launches))

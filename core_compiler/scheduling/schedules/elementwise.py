@@ -72,7 +72,7 @@ def schedule(
     chosen = next((name for name in nest[:-1] if is_chosen_by(kernel, name)), None)
     together = vectors_at_once(kernel), _at_the_end(kernel, last, width, launches)
     s = s.apply(split, last, block, f"{last}_block", last)
-    if single is not None:
+    if single is not None and is_legal(single_term, s.function, last, *single):
         s = s.apply(single_term, last, *single)
     if chosen is not None:
         s = _in_blocks(s, [*nest[:-1], f"{last}_block"], chosen)

@@ -47,10 +47,9 @@ def pack_kernel(
 ) -> Function:
     """Return the kernel that packs the constant operand ``b`` into panels ``[panel][term][lane]``.
 
-    ``widened``: each element as what the kernel widens it to.
-
     Its index arguments are those of ``kernel``, then the panels' sizes.  Terms that are adjacent in
-    memory (the weights of a linear layer) are transposed in squares of registers.
+    memory (the weights of a linear layer) are transposed in squares of registers.  ``widened``:
+    each element is packed as what the kernel widens it to.
     """
     if contiguous_terms(buffer_argument(kernel, product.b), product):
         with suppress(Refused):
