@@ -141,7 +141,7 @@ def _pads_with_narrow(m: Match) -> str | None:
     low, high = scalars.integer_range(kind)
     if low <= value <= high and value == np.round(value) and not (value == 0 and np.signbit(value)):
         return None
-    return f"{value} is no {kind.name}"
+    return f"{value} is not a value of {kind.name}"
 
 
 def _padded_before_cast(b, m: Match):

@@ -206,12 +206,12 @@ class Case:
 
     def packed(self, scheduled) -> list:
         """The buffers with constants laid out as the schedule asks, by the interpreter."""
-        buffers = list(self.data)
-        for place, pack in plan_of(scheduled).pack.items():
+        buffers, plan = list(self.data), plan_of(scheduled)
+        for place, pack in plan.pack.items():
             verify(pack)
-            kind = plan_of(scheduled).packed_dtype(place).numpy
-            made = np.zeros(plan_of(scheduled).packed_elements(self.sizes), kind)
-            sizes = plan_of(scheduled).pack_arguments(place, self.sizes)
+            kind = plan.packed_dtype(place).numpy
+            made = np.zeros(plan.packed_elements(self.sizes), kind)
+            sizes = plan.pack_arguments(place, self.sizes)
             interpret(pack, [self.data[place], made], sizes)
             buffers[place] = made
         return buffers
@@ -234,13 +234,13 @@ class Case:
 
     def compiled(self, scheduled, slices=1, threads=2) -> bytes:
         """Machine code over ``slices`` of the work items, the last slice first."""
-        function, cores = scheduled.function, scheduled.cores
-        sizes = [*self.sizes, *plan_of(scheduled).more_sizes(self.sizes, threads)]
+        function, cores, plan = scheduled.function, scheduled.cores, plan_of(scheduled)
+        sizes = [*self.sizes, *plan.more_sizes(self.sizes, threads)]
         buffers = [aligned(b) for b in self.data]
-        for place, pack in plan_of(scheduled).pack.items():
-            kind = plan_of(scheduled).packed_dtype(place).numpy
-            made = aligned(np.zeros(plan_of(scheduled).packed_elements(self.sizes), kind))
-            given = plan_of(scheduled).pack_arguments(place, self.sizes)
+        for place, pack in plan.pack.items():
+            kind = plan.packed_dtype(place).numpy
+            made = aligned(np.zeros(plan.packed_elements(self.sizes), kind))
+            given = plan.pack_arguments(place, self.sizes)
             launch(pack, {}, [buffers[place], made], given)
             buffers[place] = made
         launch(function, cores, buffers, sizes, slices)

@@ -1,4 +1,4 @@
-"""Ops of quantised kernels that processors do at once: conversions of clamped floats."""
+"""Conversions of clamped floats to integers, which processors do in three instructions."""
 
 from __future__ import annotations
 

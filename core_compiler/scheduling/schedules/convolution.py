@@ -26,7 +26,7 @@ from core_compiler.scheduling.schedules.product import (
     read_product,
     reorder,
 )
-from core_compiler.scheduling.schedules.simd import is_legal, vectors
+from core_compiler.scheduling.schedules.simd import vectors
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     find_loop,
@@ -102,11 +102,10 @@ def depthwise(
     product = replace(product, columns=(lanes,), batch=product.batch[:-1])
     packed, widened = packed and product.axis is not None, False
     if packed:
-        panels = ("b", product.axis, width, product.terms)
+        held = buffer_argument(s.function, "b").type.dtype
         # Bytes stay bytes: the processor has an instruction for their products.
-        is_float = buffer_argument(s.function, "b").type.dtype.is_float
-        widened = is_float and is_legal(pack_argument, s.function, *panels, True)
-        s = s.apply(pack_argument, *panels, *([True] if widened else []))
+        widened = held.is_float and held.bits < 32
+        s = s.apply(pack_argument, "b", product.axis, width, product.terms, widened)
     if is_single:
         s = s.apply(single_term, "lane", chunk, product.terms)
     s = make_sequential(s.apply(vectors, "lane", tiles.width, TOGETHER).apply(lift))

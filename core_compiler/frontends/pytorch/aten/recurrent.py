@@ -16,7 +16,7 @@ Cell = Callable[[Value, tuple[Value, ...], Callable[[Value], Value]], tuple[Valu
 
 
 @aten("lstm.input")
-def lstm(b, x, states, weights, biases, layers, dropout, train, bidirectional, batch_first):
+def lstm(b, x, states, weights, *options):
     if states[0].type.shape[-1] != states[1].type.shape[-1]:
         raise NotSupported("an LSTM whose results are projected")
 
@@ -26,12 +26,11 @@ def lstm(b, x, states, weights, biases, layers, dropout, train, bidirectional, b
         memory = b.add(b.mul(b.sigmoid(f), state[1]), b.mul(b.sigmoid(i), b.tanh(g)))
         return b.mul(b.sigmoid(o), b.tanh(memory)), memory
 
-    options = biases, layers, dropout, train, bidirectional, batch_first
     return _recurrent(b, cell, x, states, weights, *options)
 
 
 @aten("gru.input")
-def gru(b, x, state, weights, biases, layers, dropout, train, bidirectional, batch_first):
+def gru(b, x, state, weights, *options):
     def cell(gates, state, multiplied):
         (before,) = state
         reset, update, new = _parts(b, gates, 3)
@@ -41,7 +40,6 @@ def gru(b, x, state, weights, biases, layers, dropout, train, bidirectional, bat
         new = b.tanh(b.add(new, b.mul(hidden[2], reset)))
         return (b.add(b.mul(b.sub(before, new), update), new),)
 
-    options = biases, layers, dropout, train, bidirectional, batch_first
     return _recurrent(b, cell, x, (state,), weights, *options)
 
 
@@ -98,17 +96,17 @@ def _sequence(b, cell: Cell, x: Value, state, weights, *, backwards: bool):
     """Return the results of one direction of a layer, in the order of the steps, and its state."""
     w_input, w_state, *added = weights
     bias_input, bias_state = added or (None, None)
-    gates = _multiplied(b, x, w_input, bias_input)
+    gates, multiplied = _product(b, w_input, bias_input)(x), _product(b, w_state, bias_state)
     steps, outputs = range(x.type.shape[0]), {}
     for step in reversed(steps) if backwards else steps:
-        state = cell(_at(b, gates, step), state, lambda h: _multiplied(b, h, w_state, bias_state))
+        state = cell(_at(b, gates, step), state, multiplied)
         outputs[step] = state[0]
     return _stacked(b, [outputs[step] for step in steps]), state
 
 
-def _multiplied(b, x: Value, w: Value, bias: Value | None) -> Value:
+def _product(b, w: Value, bias: Value | None) -> Callable[[Value], Value]:
     turned = b.transpose(w, permutation=(1, 0))
-    return b.linear(x, turned, *(() if bias is None else (bias,)))
+    return lambda x: b.linear(x, turned, *(() if bias is None else (bias,)))
 
 
 def _at(b, x: Value, number: int) -> Value:
