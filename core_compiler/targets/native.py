@@ -23,6 +23,7 @@ from core_compiler.passes.lower_control_flow import LowerControlFlow
 from core_compiler.passes.outline_kernels import OutlineKernels
 from core_compiler.passes.pad_images import PadImages
 from core_compiler.passes.plan_memory import PlanMemory
+from core_compiler.passes.recompute_in_readers import RecomputeInReaders
 from core_compiler.passes.schedule_kernels import ScheduleKernels
 from core_compiler.passes.separate_zero_points import SeparateZeroPoints
 from core_compiler.passes.share_repeated_operands import ShareRepeatedOperands
@@ -56,6 +57,7 @@ def implementation(in_vectors: bool = False, products: Sequence[Pass] = ()) -> S
         FuseElementwise(),
         FuseEpilogues(),
         FuseReductions(),
+        RecomputeInReaders(),
         OutlineKernels(),
         Bufferize(),
         ScheduleKernels(),
