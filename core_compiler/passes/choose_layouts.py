@@ -39,6 +39,8 @@ class ChooseLayouts(Pass):
     @override
     def run(self, module, context):
         def edit(rw):
+            for op in rw.ops:
+                _swap_factors(op, rw)
             preferred = preferences(rw)
             relaid: dict[tuple[Value, Order], Value] = {}
             for op in rw.ops:
@@ -123,6 +125,36 @@ class ChooseLayouts(Pass):
                 if value.type.shape == op.result.type.shape and value.type.order is not None:
                     return value.type.order, "elementwise ops keep their operand's layout"
         return op.result.type.order, ""
+
+
+def _swap_factors(op: Op, rw) -> None:
+    """Replace a product that is only transposed by one with the operands swapped.
+
+    Its rows are then the columns of the other, and contiguous. The same terms are added in the same
+    order.
+    """
+    transpose = typed.Transpose.match(op)
+    product = rw.producer(transpose.x) if transpose is not None else None
+    found = typed.Contract.match(product) if product is not None else None
+    if transpose is None or found is None or not rw.has_one_use(transpose.x):
+        return
+    batch, rank = len(found.batch_a), transpose.x.type.rank
+    rows = found.a.type.rank - batch - len(found.contract_a)
+    kept, moved = range(batch), range(batch, batch + rows)
+    if transpose.permutation != (*kept, *range(batch + rows, rank), *moved):
+        return
+    swapped = product.with_(
+        operands=(found.b, found.a),
+        results=op.results,
+        attributes=product.attributes
+        | {
+            f"{role}_{to}": product.attributes[f"{role}_{of}"]
+            for role in ("batch", "contract")
+            for to, of in (("a", "b"), ("b", "a"))
+        },
+        origin=None,
+    )
+    rw.replace((product, op), swapped, rule="a transposed product has its operands swapped")
 
 
 def operand_orders(op: Op) -> dict[int, Order]:

@@ -162,7 +162,7 @@ def _turned(
     shape = (TILE_ROWS, columns)
     try:
         s = s.apply(stage, operand, f"{column}_block", (row, column), name, shape)
-        copy = (f"{row}_{name}", f"{column}_{name}", width, columns)
+        copy = (f"{row}_{name}", f"{column}_{name}", width, 0)
         return s.apply(transpose_copy, *copy)
     except Refused:
         return None

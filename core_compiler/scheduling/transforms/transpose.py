@@ -25,7 +25,8 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
 
     Vectors are loaded along ``k``, cast if the copy does, transposed by shuffles and stored along
     ``j``, where both memories are contiguous. ``pad`` is the extent written along ``j`` (a multiple
-    of ``width``): elements beyond the loop's bound are +0.
+    of ``width``): elements beyond the loop's bound are +0. With 0, only those are written that
+    share a vector with elements of the loop.
     """
     defs = producers(function)
     op, nested = find_loop(function, outer), find_loop(function, inner)
@@ -58,6 +59,7 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
     need(read[along[0]] is k or _plus(read[along[0]], k, defs), f"{outer} is scaled")
     need(written[-1] is j and isinstance(target.type.shape[-1], int), f"{inner} is not last")
     need(target.type.shape[-1] >= pad, f"{target.name} has no room for {pad}")
+    need(target.type.shape[-1] % width == 0, f"{target.name} ends within a vector")
     inside = {v for o in op.walk() if o is not op for v in o.results}
     stop = {v for v in defs if v not in inside}
 
@@ -74,7 +76,7 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
         extent = copier[For.of(nested).upper]
         with kb.loop(outer, low, high, width, loop=For.of(op).loop) as k0:
             length = kb.min(width, kb.sub(high, k0))
-            with kb.loop(inner, 0, pad, width, loop=For.of(nested).loop) as j0:
+            with kb.loop(inner, 0, pad or extent, width, loop=For.of(nested).loop) as j0:
                 rows = []
                 for row in range(width):
                     at = kb.add(j0, row)
