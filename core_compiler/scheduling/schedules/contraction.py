@@ -42,6 +42,7 @@ from core_compiler.scheduling.transforms import (
     hoist,
     interchange,
     lift,
+    merge,
     mark,
     outline,
     pack_argument,
@@ -187,9 +188,11 @@ def schedule(
         order = (*taps, last) if short_runs else (last,)
         batch = product.batch if short_runs else (*product.batch, *taps)
         product = replace(product, rows=order, batch=batch)
+    # Tiles of all taps share the copied columns of b; a tile has rows of one tap.
+    shared_taps = taps if copy_adjacent and len(product.columns) == 1 else ()
     packed = packed and product.shared
     s = canonical(s, product)
-    s = tile(s, tiles, not product.rows)
+    s = tile(s, tiles, not product.rows, shared_taps)
     terms = product.terms
     if copy_adjacent:
         lanes = -(-tiles.rows // tiles.width) * tiles.width
@@ -245,7 +248,9 @@ def schedule(
     s = s.split_off(outline, "ii_add", "register_tile", first="ii_init", streams=("b", "cols"))
     s = count_rows(
         make_sequential(register_tiles(s, tiles)),
-        term if copy_adjacent or short_runs else "ii_rows",
+        (*(("ip_rows",) if shared_taps else ()), term)
+        if copy_adjacent or short_runs
+        else ("ii_rows",),
     )
     ahead = PIXELS_AHEAD if len(terms) > 1 else TERMS_AHEAD if copy_adjacent else ROWS_AHEAD
     panels = (TERMS_AHEAD,) if streamed else (TURNED_AHEAD, True)
@@ -253,7 +258,7 @@ def schedule(
         for core in [n for n in s.cores if n.startswith(name)]:
             s = s.refine(core, prefetch_ahead, *how)
     plan = pack_plan(kernel, product, tiles.columns, packed)
-    return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, **plan))
+    return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, shared_taps, **plan))
 
 
 def adjacent_row_loop(kernel: Function, product: Product) -> str | None:
@@ -343,18 +348,25 @@ def copy_by_vectors(
     return s.apply(vectorise, f"{last}_{block}", min(width, block)).apply(vectorise, last, width)
 
 
-def count_rows(s: Scheduled, copied: str) -> Scheduled:
-    """Replace divisions by counting in the copy of merged rows (loop ``copied``) and after it."""
+def count_rows(s: Scheduled, copied: Sequence[str]) -> Scheduled:
+    """Replace divisions by counting in the copy of merged rows (loops ``copied``) and after it."""
     stores = [name for name in ("ii_out_full", "ii_out") if has_loop(s.function, name)]
     s = s.each(carry_division, stores)
-    (pack,) = (name for name, core in s.cores.items() if has_loop(core, copied))
-    s = s.refine(pack, mark, copied, "sequential")
-    return s.refine(pack, carry_division, copied)
+    (pack,) = (name for name, core in s.cores.items() if has_loop(core, copied[0]))
+    for loop in copied:
+        s = s.refine(pack, mark, loop, "sequential").refine(pack, carry_division, loop)
+    return s
 
 
-def tile(s: Scheduled, tiles: Tiles, single_row: bool) -> Scheduled:
-    """Tile work items into register tiles; chunks of the sum are outside an item's tiles."""
-    s = s.apply(split, "i", tiles.rows, "ip", "ii").apply(split, "j", tiles.columns, "jp", "jj")
+def tile(s: Scheduled, tiles: Tiles, single_row: bool, taps: Sequence[str] = ()) -> Scheduled:
+    """Tile work items into register tiles; chunks of the sum are outside an item's tiles.
+
+    ``taps``: loops outside of the rows whose tiles are shared out as if they were rows too.
+    """
+    s = s.apply(split, "i", tiles.rows, "ip", "ii")
+    for tap in reversed(taps):
+        s = s.apply(merge, tap, "ip", "ip")
+    s = s.apply(split, "j", tiles.columns, "jp", "jj")
     if not single_row:
         s = s.apply(split, "ip", "mc", "ib", "ip")
     s = s.apply(split, "jp", "nc", "jb", "jp")

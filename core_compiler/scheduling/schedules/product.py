@@ -71,6 +71,7 @@ def canonical(s: Scheduled, product: Product) -> Scheduled:
 class ProductPlan(LaunchPlan):
     """The sizes of work items, and the packed layout of a constant ``b``.
 
+    ``taps`` are the batch loops whose tiles are shared out like those of rows.
     ``taken`` has for each index argument of a packing kernel its position among the unscheduled
     kernel's sizes followed by the panels' sizes.
     """
@@ -79,6 +80,7 @@ class ProductPlan(LaunchPlan):
     product: Product
     rows: int
     columns: int
+    taps: tuple[str, ...]
     pack: Mapping[int, Function]
     taken: Mapping[int, tuple[int, ...]]
     blocked: bool = True
@@ -89,8 +91,9 @@ class ProductPlan(LaunchPlan):
             return self._panels(sizes) if self.pack else []
         batch, m, n, _ = extents(self.kernel, self.product, sizes)
         most = max(1, ITEM_ROWS // self.rows)
-        tiles = -(-m // self.rows), -(-n // self.columns)
-        rows, columns = work_item(batch, *tiles, threads, most, bool(self.pack))
+        taps = extent(self.kernel, self.taps, sizes)
+        tiles = taps * -(-m // self.rows), -(-n // self.columns)
+        rows, columns = work_item(batch // max(1, taps), *tiles, threads, most, bool(self.pack))
         chosen = (rows, columns) if self.product.rows else (columns,)
         return [*chosen, *(self._panels(sizes) if self.pack else ())]
 
