@@ -13,7 +13,7 @@ from core_compiler.ops.typed import ReduceSum
 from core_compiler.passes.replacement import ReplaceOps
 
 #: More results are enough work for all threads; fewer terms are little work for another launch.
-MOST_RESULTS, LEAST_TERMS = 128, 1024
+MOST_RESULTS, LEAST_TERMS = 2048, 150
 
 
 @dataclass(frozen=True)
