@@ -67,3 +67,23 @@ def spread(b, x: Value, like: Value, kept) -> Value:
 def others(rank: int, axes) -> tuple[int, ...]:
     """Return the axes of ``rank`` that are not in ``axes``."""
     return tuple(a for a in range(rank) if a not in axes)
+
+
+def along(b, v: Value, x: Value, axis: int | None) -> Value:
+    """Return a scalar, or a vector along ``axis``, broadcast over ``x``."""
+    return b.broadcast(v, shape=x.type.shape, dims=() if axis is None else (axis,))
+
+
+def quantised(
+    b, x: Value, scale: Value, zero: Value | None, axis: int | None, reciprocal: bool
+) -> Value:
+    """Return ``round(x / scale) + zero point`` in f32, not yet limited to a range of integers.
+
+    With ``reciprocal``, ``x`` is multiplied by 1 / scale.
+    """
+    if reciprocal:
+        scaled = b.mul(x, along(b, b.div(b.scalar_like(1, scale), scale), x, axis))
+    else:
+        scaled = b.div(x, along(b, scale, x, axis))
+    made = b.round(as_dtype(b, scaled, F32))
+    return made if zero is None else b.add(made, along(b, as_dtype(b, zero, F32), made, axis))

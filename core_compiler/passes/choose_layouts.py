@@ -136,7 +136,9 @@ def _swap_factors(op: Op, rw) -> None:
     transpose = typed.Transpose.match(op)
     product = rw.producer(transpose.x) if transpose is not None else None
     found = typed.Contract.match(product) if product is not None else None
-    if transpose is None or found is None or not rw.has_one_use(transpose.x):
+    if transpose is None or product is None or found is None:
+        return
+    if not rw.has_one_use(transpose.x):
         return
     batch, rank = len(found.batch_a), transpose.x.type.rank
     rows = found.a.type.rank - batch - len(found.contract_a)

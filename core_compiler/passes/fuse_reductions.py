@@ -11,7 +11,6 @@ from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
 from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
 
-
 #: A kernel's own launch costs nothing beside so many elements; so many times more are no rows.
 LARGE, MOST_GROWTH = 1 << 15, 8
 

@@ -112,13 +112,17 @@ def plan(
         return ops
     made = {v for op in ops for v in op.results}
     leaves = [v for v in dict.fromkeys(v for op in ops for v in op.uses()) if v not in made]
-    large = [v for v in leaves if v.type.bytes * BESIDE > value.type.bytes]
+    large = [v for v in leaves if _is_large(v, value)]
     refused = (
         _memory_refusal(value, maker, large, readers, rewriter, position)
         or _cost_refusal(value, maker, ops, large, readers)
         or _reader_refusal(value, maker, ops, readers)
     )
     return refused or ops
+
+
+def _is_large(other: Value, value: Value) -> bool:
+    return other.type.bytes * BESIDE > value.type.bytes
 
 
 def arithmetic(value: Value, maker: Op) -> tuple[Op, ...] | Refusal:
@@ -180,7 +184,7 @@ def _cost_refusal(
 ) -> Refusal | None:
     """Return a refusal if the readers would move more bytes, with divisions as bytes."""
     stored = value.type.bytes * (2 + len(readers))
-    divisions = sum(has_trait(op, "division") for op in ops)
+    divisions = sum(has_trait(op, "division") and _is_large(op.result, value) for op in ops)
     is_kept = _is_needed_inside(value, maker)
     computed = divisions * DIVISION * value.type.bytes * (len(readers) - 1 + is_kept) + sum(
         leaf.type.bytes for reader in readers for leaf in large if leaf not in reader.operands

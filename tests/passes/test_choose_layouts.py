@@ -94,3 +94,32 @@ def test_the_channels_of_a_depthwise_convolution_of_bytes_stay_where_they_are():
     made = specs.reach("choose_layouts", build, "1x8x6x6xui8", "8x1x3x3xi8")
     made.step()
     assert specs.kinds(made.module)[0] != "reshape"
+
+
+SWAPPED = "a transposed product has its operands swapped"
+
+
+def test_a_product_that_is_only_transposed_has_its_operands_swapped():
+    def build(b, x, dy):
+        made = b.contract(x, dy, batch_a=(), batch_b=(), contract_a=(0,), contract_b=(0,))
+        return b.exp(b.transpose(made, permutation=(1, 0)))
+
+    made = specs.reach("choose_layouts", build, "5x3xf32", "5x4xf32")
+    stage = made.step()
+    assert SWAPPED in specs.rules_fired(stage.rewrites)
+    assert specs.kinds(made.module) == ["contract", "exp"]
+    specs.check(stage.before, stage.module, stage.rewrites, exact=True, special=True)
+
+
+def test_a_transpose_of_the_batch_is_no_swap():
+    def build(b, x, dy):
+        made = b.contract(x, dy, batch_a=(0,), batch_b=(0,), contract_a=(1,), contract_b=(1,))
+        return (
+            b.exp(b.transpose(made, permutation=(0, 2, 1))),
+            b.exp(b.transpose(b.exp(made), permutation=(2, 0, 1))),
+        )
+
+    made = specs.reach("choose_layouts", build, "2x5x3xf32", "2x5x4xf32")
+    stage = made.step()
+    assert SWAPPED not in specs.rules_fired(stage.rewrites)  # the product has another use
+    specs.check(stage.before, stage.module, stage.rewrites, exact=True)

@@ -29,3 +29,24 @@ def test_reductions_over_other_axes_stay_apart():
 
     made = specs.reach("fuse_reductions", build, "3x4xf32")
     assert not made.step().changed
+
+
+def test_sums_over_images_are_no_rows_of_the_images():
+    """The last sums of a batch's statistics read few numbers; what uses them is as large as the
+    batch, and would be computed in columns of a few channels."""
+
+    def build(b, sums, x):
+        total = b.reduce_sum(sums, axes=(0,))
+        return b.sub(x, b.broadcast(total, shape=(8, 16, 32, 32), dims=(1,)))
+
+    made = specs.reach("fuse_reductions", build, "8x16xf32", "8x16x32x32xf32")
+    assert not made.step().changed
+    small = specs.reach(
+        "fuse_reductions",
+        lambda b, sums, x: b.sub(
+            x, b.broadcast(b.reduce_sum(sums, axes=(0,)), shape=(8, 16), dims=(1,))
+        ),
+        "8x16xf32",
+        "8x16xf32",
+    )
+    assert small.step().changed

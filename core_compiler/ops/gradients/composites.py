@@ -17,13 +17,14 @@ from core_compiler.ops.composite import (
     SELU_SCALE,
     as_dtype,
     others,
+    quantised,
     size_of,
     spread,
     widened,
 )
 from core_compiler.ops.gradients.reduction import over
 from core_compiler.ops.gradients.table import NoGradient, Term, gradient, of_one, rounded
-from core_compiler.ops.rules import I64
+from core_compiler.ops.rules import F32, I64
 
 # -- activations -----------------------------------------------------------------------------------
 
@@ -290,3 +291,17 @@ def _mse_loss(b, op: typed.MseLoss, cotangents, wanted):
         rounded(b, made, x) if wanted[0] else None,
         rounded(b, b.neg(made), y) if wanted[1] else None,
     )
+
+
+# -- quantisation ----------------------------------------------------------------------------------
+
+
+@gradient("fake_quantize")
+def _fake_quantize(b, op: typed.FakeQuantize, cotangents, wanted):
+    """Return dy where x is not limited, 0 elsewhere; the scale and the zero point get none."""
+    (x, scale, *zero), (dy,) = op.operands, cotangents
+    numbers, scale = as_dtype(b, x, F32), as_dtype(b, scale, F32)
+    made = quantised(b, numbers, scale, zero[0] if zero else None, op.axis, op.reciprocal)
+    for bound, test in ((op.low, b.ge), (op.high, b.le)):
+        dy = b.select(test(made, b.scalar_like(bound, made)), dy, b.scalar_like(0, dy))
+    return (dy, *(None,) * (len(op.operands) - 1))

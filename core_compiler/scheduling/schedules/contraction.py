@@ -42,8 +42,8 @@ from core_compiler.scheduling.transforms import (
     hoist,
     interchange,
     lift,
-    merge,
     mark,
+    merge,
     outline,
     pack_argument,
     prefetch_ahead,
@@ -258,7 +258,9 @@ def schedule(
         for core in [n for n in s.cores if n.startswith(name)]:
             s = s.refine(core, prefetch_ahead, *how)
     plan = pack_plan(kernel, product, tiles.columns, packed)
-    return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, shared_taps, **plan))
+    return replace(
+        s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, shared_taps, **plan)
+    )
 
 
 def adjacent_row_loop(kernel: Function, product: Product) -> str | None:

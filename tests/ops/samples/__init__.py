@@ -8,6 +8,7 @@ from tests.ops.samples import (
     gradients,
     linear_algebra,
     movement,
+    quantised,
 )
 from tests.ops.samples.base import TOLERANCE, Sample
 
@@ -19,6 +20,7 @@ SAMPLES: list[Sample] = [
     *composites.SAMPLES,
     *gradients.SAMPLES,
     *linear_algebra.SAMPLES,
+    *quantised.SAMPLES,
 ]
 
 __all__ = ["SAMPLES", "TOLERANCE", "Sample"]
