@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.ir import DType, dtype
+from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.ops import typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import along, as_dtype, quantised
@@ -38,13 +39,6 @@ SHIFTS = range(2, 63)
 DOUBLE_FROM = 31
 
 AXIS = Attr(int, None, "axis of x along which scales lie; None: they are scalars")
-
-
-def integer_range(kind: DType) -> tuple[int, int]:
-    """Return the smallest and largest value of an integer dtype."""
-    signed = kind.kind == "int"
-    low = -(1 << (kind.bits - 1)) if signed else 0
-    return low, low + (1 << kind.bits) - 1
 
 
 # -- shapes ----------------------------------------------------------------------------------------

@@ -254,7 +254,10 @@ def test_any_whole_order_is_taken_as_it_is(order):
         (PipelineEdit(repeat=("outline_kernels",)), "requires tensor_ops, which outline_kernels"),
         (PipelineEdit(repeat=("bufferize",)), "bufferize+ requires values"),
         (PipelineEdit(repeat=("schedule_kernels",)), "schedule_kernels+ requires plain_kernels"),
-        (PipelineEdit(order=("outline_kernels", "fuse_reductions")), "fuse_reductions requires"),
+        (
+            PipelineEdit(order=("outline_kernels", "fuse_reductions")),
+            "recompute_in_readers requires",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_do(edit, message):

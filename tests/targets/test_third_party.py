@@ -171,7 +171,7 @@ def test_an_op_outside_its_table_is_refused_by_the_verifier(target, monkeypatch)
     with pytest.raises(InvalidModule, match=r"kernel\.fma is not legal at level kernel") as caught:
         made.finish()
     assert caught.value.where == "pass outline_kernels"
-    assert made.stages[-1].name == "fuse_reductions", "the stages before are kept"
+    assert made.stages[-1].name == "recompute_in_readers", "the stages before are kept"
 
 
 def test_a_wrong_byte_program_is_named_by_the_check_of_launches(target, compiled, monkeypatch):

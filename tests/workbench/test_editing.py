@@ -102,7 +102,7 @@ def test_a_pass_moves_within_its_half(on):
         ({"do": "move", "label": "generate_code", "by": 1}, "is already the last pass"),
         ({"do": "move", "label": "lower_control_flow", "by": -1}, "belongs to the implementation"),
         ({"do": "move", "label": "eliminate_dead_code#2", "by": 1}, "belongs to the meaning half"),
-        ({"do": "move", "label": "fuse_reductions", "by": 1}, "requires tensor_ops"),
+        ({"do": "move", "label": "recompute_in_readers", "by": 1}, "requires tensor_ops"),
         ({"do": "move", "label": "plan_memory", "before": "find_lifetimes"}, "requires lifetimes"),
         ({"do": "skip", "label": "bufferize", "on": True}, "cannot be skipped"),
         ({"do": "limit", "label": "recompose", "text": "many"}, "got 'many'"),

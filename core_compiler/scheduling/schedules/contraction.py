@@ -258,9 +258,8 @@ def schedule(
         for core in [n for n in s.cores if n.startswith(name)]:
             s = s.refine(core, prefetch_ahead, *how)
     plan = pack_plan(kernel, product, tiles.columns, packed)
-    return replace(
-        s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, shared_taps, **plan)
-    )
+    sizes = tiles.rows, tiles.columns
+    return replace(s, launch=ProductPlan(kernel, product, *sizes, **plan, taps=shared_taps))
 
 
 def adjacent_row_loop(kernel: Function, product: Product) -> str | None:

@@ -80,10 +80,10 @@ class ProductPlan(LaunchPlan):
     product: Product
     rows: int
     columns: int
-    taps: tuple[str, ...]
     pack: Mapping[int, Function]
     taken: Mapping[int, tuple[int, ...]]
     blocked: bool = True
+    taps: tuple[str, ...] = ()
 
     @override
     def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:

@@ -23,7 +23,7 @@ def kernel(args, lo, hi, scratch):
         v_4 = min(64, n1 - v_3)
         for i0_x0_tile in range(0, v_2, 16):
             v_5 = min(16, v_2 - i0_x0_tile)
-            for i1_x0_tile in range(0, 64, 16):
+            for i1_x0_tile in range(0, v_4, 16):
                 v_6 = v_1 + i0_x0_tile
                 v_7 = load_some_f32x16(x0, (v_3 + i1_x0_tile) * s0 + v_6, (v_5 if (i1_x0_tile < v_4) else 0))
                 v_8 = i1_x0_tile + 1

@@ -10,15 +10,10 @@ import numpy as np
 from core_compiler.frontends.onnx.ops.network import conv, matmul
 from core_compiler.frontends.onnx.reading import dtype_of
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
-from core_compiler.ir import dtype
+from core_compiler.ir import Value, dtype
+from core_compiler.ops.quantised import integer_range
 
 F32, I32, U8 = dtype("f32"), dtype("i32"), dtype("ui8")
-
-
-def integer_range(kind) -> tuple[int, int]:
-    """Return the smallest and largest value of an integer dtype."""
-    low = -(1 << (kind.bits - 1)) if kind.kind == "int" else 0
-    return low, low + (1 << kind.bits) - 1
 
 
 def _along_axis(b, v, x, default_axis: int = 1):
@@ -59,6 +54,9 @@ def quantise(b, x, scale, zero=None):
     wide = dtype_of(b.attr("precision")) if b.attr("precision") else x.type.dtype
     wide = F32 if not wide.is_float else wide
     x, scale = b.to(x, wide), b.to(scale, wide)
+    if not kind.is_float and not _has_blocks(scale):
+        axis, parameters = _parameters(b, x, scale, zero)
+        return b.quantize(x, *parameters, dtype=kind, axis=axis)
     scaled = b.div(x, _along_axis(b, scale, x))
     if kind.is_float:
         return b.cast(scaled, dtype=kind, saturate=bool(b.attr("saturate", 1)))
@@ -68,12 +66,30 @@ def quantise(b, x, scale, zero=None):
 @onnx_op("DequantizeLinear", "com.microsoft::DequantizeLinear")
 def dequantise(b, x, scale, zero=None):
     wanted = dtype_of(b.attr("output_dtype")) if b.attr("output_dtype") else scale.type.dtype
-    if x.type.dtype.is_float or zero is None:
-        centred = b.cast(x, dtype=F32)
+    if x.type.dtype.is_float:
+        number = b.cast(x, dtype=F32)
+    elif not _has_blocks(scale):
+        axis, parameters = _parameters(b, x, scale, zero)
+        return b.to(b.dequantize(x, *parameters, axis=axis), wanted)
     else:
         whole = b.cast(x, dtype=I32)
-        centred = b.cast(b.sub(whole, _along_axis(b, b.cast(zero, dtype=I32), whole)), dtype=F32)
-    return b.to(b.mul(centred, _along_axis(b, b.to(scale, F32), centred)), wanted)
+        if zero is not None:
+            whole = b.sub(whole, _along_axis(b, b.cast(zero, dtype=I32), whole))
+        number = b.cast(whole, dtype=F32)
+    return b.to(b.mul(number, _along_axis(b, b.to(scale, F32), number)), wanted)
+
+
+def _has_blocks(scale: Value) -> bool:
+    return scale.type.rank > 1
+
+
+def _parameters(b, x, scale, zero) -> tuple[int | None, list[Value]]:
+    """Return the axis of scales and zero points, None for scalars, and both."""
+    given = [v for v in (scale, zero) if v is not None]
+    if all(v.type.elements == 1 for v in given):
+        return None, [b.reshape(v, shape=()) for v in given]
+    axis = axis_of(int(b.attr("axis", 1)), x.type.rank)
+    return axis, [b.expand(v, scale.type.shape) for v in given]
 
 
 def _centred(b, x, zero, axis: int | None):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from core_compiler.frontends.onnx.ops.quantised import integer_range
 from core_compiler.frontends.onnx.table import TABLE, axis_of, onnx_op
 from core_compiler.ir import dtype
+from core_compiler.ops.quantised import integer_range
 
 I64 = dtype("i64")
 
