@@ -92,7 +92,7 @@ def _parameters(b, x, scale, zero) -> tuple[int | None, list[Value]]:
     return axis, [b.expand(v, scale.type.shape) for v in given]
 
 
-def _centred(b, x, zero, axis: int | None):
+def centred(b, x, zero, axis: int | None):
     """Compute ``x - zero point`` in i32; a zero point per row or column lies along ``axis``."""
     x = b.cast(x, dtype=I32)
     if zero is None:
@@ -108,12 +108,12 @@ def _centred(b, x, zero, axis: int | None):
 
 @onnx_op("MatMulInteger")
 def matmul_integer(b, x, y, x_zero=None, y_zero=None):
-    return matmul(b, _centred(b, x, x_zero, -2), _centred(b, y, y_zero, -1))
+    return matmul(b, centred(b, x, x_zero, -2), centred(b, y, y_zero, -1))
 
 
 @onnx_op("ConvInteger")
 def conv_integer(b, x, w, x_zero=None, w_zero=None):
-    return conv(b, _centred(b, x, x_zero, None), _centred(b, w, w_zero, 0))
+    return conv(b, centred(b, x, x_zero, None), centred(b, w, w_zero, 0))
 
 
 def _requantised(b, product, factor, zero):
@@ -124,7 +124,7 @@ def _requantised(b, product, factor, zero):
 
 @onnx_op("QLinearMatMul")
 def qlinear_matmul(b, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero):
-    product = matmul(b, _centred(b, x, x_zero, -2), _centred(b, y, y_zero, -1))
+    product = matmul(b, centred(b, x, x_zero, -2), centred(b, y, y_zero, -1))
 
     def along(v, axis):
         if v.type.rank == 1 and v.type.elements > 1:
@@ -140,7 +140,7 @@ def qlinear_matmul(b, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero):
 
 @onnx_op("QLinearConv")
 def qlinear_conv(b, x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias=None):
-    product = conv(b, _centred(b, x, x_zero, None), _centred(b, w, w_zero, 0))
+    product = conv(b, centred(b, x, x_zero, None), centred(b, w, w_zero, 0))
     product = b.bias(product, bias, 1)
 
     def along(v):
