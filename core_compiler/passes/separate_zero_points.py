@@ -200,7 +200,8 @@ def _product(
     if x is None or w is None:
         missing = op.operands[0 if x is None else 1]
         return refuse("bytes", "{0} reads {1}, which is not bytes minus a zero point", op, missing)
-    if x.zero is None and w.zero is None and x.bytes_.type.dtype is not w.bytes_.type.dtype:
+    plain = all(typed.Cast.match(producer(v)) is not None for v in op.operands)
+    if plain and x.bytes_.type.dtype is not w.bytes_.type.dtype:
         return refuse("zero points", "{0} multiplies bytes without zero points", op)
     if op.kind == "core.conv":
         refused = _convolution_refusal(op, x, w)

@@ -124,6 +124,28 @@ def test_constant_zero_points_that_vanish_cost_nothing(x_kind, w_kind, zero, pro
     _assert_same_bits(module, after, [_bytes(random, (1, 3, 6, 6), x_kind)])
 
 
+def test_zero_points_that_are_all_0_are_dropped_where_nothing_else_is_separated():
+    """Images behind a relu have the zero point 0: products of a ResNet were none of bytes."""
+    random = np.random.default_rng(0)
+    weights = _bytes(random, (96, 3, 3, 3), "i8")
+
+    def build(b, x):
+        zero = b.broadcast(
+            b.cast(b.constant(np.zeros(96, np.int8)), dtype="i32"), shape=weights.shape, dims=(0,)
+        )
+        w = b.sub(b.cast(b.constant(weights), dtype="i32"), zero)
+        window = {"strides": (1, 1), "dilations": (1, 1), "low": (1, 1), "high": (1, 1)}
+        return b.conv(b.cast(x, dtype="i32"), w, **window)
+
+    module = program(build, "1x3x6x6xui8")
+    after, rewrites = specs.apply(SeparateZeroPoints(), module)
+    assert len(rewrites) == 1
+    makers = after.main.body.producers()
+    conv = specs.root_of(after)
+    assert [makers[v].kind for v in conv.operands] == ["core.cast", "core.cast"]
+    _assert_same_bits(module, after, [_bytes(random, (1, 3, 6, 6), "ui8")])
+
+
 def test_what_is_left_as_it_is():
     def plain(b, x, w):
         return b.matmul(b.cast(x, dtype="i32"), b.cast(w, dtype="i32"))

@@ -125,13 +125,11 @@ def dynamic_matmul(b, x, y, y_scale, y_zero=None, bias=None):
 @onnx_op(f"{PREFIX}QGemm")
 def gemm(b, x, x_scale, x_zero, y, y_scale, y_zero, bias=None, scale=None, zero=None):
     """Multiply matrices of bytes; ``bias`` is i32, in steps of the product of both scales."""
-    x = centred(b, x, x_zero, None)
-    if b.attr("transA", 0):
-        x = b.transpose(x, permutation=(1, 0))
-    turned = bool(b.attr("transB", 0))
-    y = centred(b, y, y_zero, 0 if turned else 1)
-    if turned:
-        y = b.transpose(y, permutation=(1, 0))
+    x, y = (
+        b.transpose(v, permutation=(1, 0)) if b.attr(name, 0) else v
+        for v, name in ((x, "transA"), (y, "transB"))
+    )
+    x, y = centred(b, x, x_zero, None), centred(b, y, y_zero, 1)
     product = _with_bias(b, b.matmul(x, y), bias)
     factor = _factor(b, x_scale, y_scale, product)
     alpha = float(b.attr("alpha", 1.0))
