@@ -56,3 +56,20 @@ def test_padding_of_other_values_joins_them():
     made = specs.reach("fuse_elementwise", build, "8x9xf32")
     made.step()
     assert specs.kinds(made.module) == ["group(exp constant pad)"]
+
+
+def test_what_turns_an_image_is_no_part_of_its_padding():
+    """Elements would be moved one at a time, with divisions, in place of tiles and of rows."""
+
+    def build(b, x, w):
+        bytes_ = b.quantize(x, b.constant(0.1, "f32"), b.constant(130, "ui8"), dtype="ui8")
+        border = b.constant(130, "ui8")
+        image = b.pad(bytes_, border, low=(0, 0, 1, 1), high=(0, 0, 1, 1), interior=(0,) * 4)
+        window = {"strides": (1, 1), "low": (0, 0), "high": (0, 0), "dilations": (1, 1)}
+        return b.conv(b.cast(image, dtype="i32"), b.cast(w, dtype="i32"), **window)
+
+    made = specs.reach("fuse_elementwise", build, "1x8x6x6xf32", "4x8x3x3xi8")
+    stage = made.step()
+    groups = [kind for kind in specs.kinds(made.module) if kind.startswith("group(")]
+    assert not [kind for kind in groups if "div" in kind and "pad" in kind]
+    specs.check(stage.before, stage.module, stage.rewrites, exact=True)
