@@ -24,6 +24,7 @@ from core_compiler.ir import Module, TensorType, Value, WeightStore
 from core_compiler.ir.events import Observer
 from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.pipelines.pipeline import LEVELS_OF, PipelineEdit, level_of
+from core_compiler.pipelines.quantization import Quantization
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from core_compiler.training.graph.joint import Joint, build_joint, names
@@ -46,6 +47,7 @@ def compile(
     pass_timeout: float | None = None,
     frontend: str | None = None,
     training: Training | None = None,
+    quantize: Quantization | None = None,
     record: str | Path | None = None,
 ) -> Any:
     """Compile ``model`` and return the compilation: its stages, its checks, and a callable.
@@ -62,6 +64,8 @@ def compile(
     ``training``  the loss, the optimiser and so on: the result is then a
                 :class:`~core_compiler.training.run.step.TrainingStep`; ``inputs`` are an example
                 batch: the model's inputs, then the targets unless the loss is the model's own.
+    ``quantize``  a :class:`~core_compiler.pipelines.quantization.Quantization`: the passes of
+                post-training quantisation run at the end of the meaning half.
     ``record``  a ``.run`` that is written pass by pass: the page (``workbench open``, also in
                 another process) shows the compile live.  With ``finish=False``, write it on
                 demand: ``c.record(path)``.
@@ -102,8 +106,12 @@ def compile(
     if arrays is not None:
         _need_examples(imported, arrays)
         arrays = (*arrays, *imported.state)
+    if quantize is not None:
+        edit = quantize.edited(edit)
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
+    if quantize is not None:
+        made.facts.update(quantize.facts(arrays))
     made.bind_import(imported)
     made.about = _about(model, imported, found.name, how)
     trees: tuple = ()

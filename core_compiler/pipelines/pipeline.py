@@ -18,6 +18,9 @@ from core_compiler.passes.eliminate_common_subexpressions import EliminateCommon
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.fold_batch_norm import FoldBatchNorm
 from core_compiler.passes.fold_constants import FoldConstants
+from core_compiler.passes.quantize.insert_quantization import InsertQuantization
+from core_compiler.passes.quantize.integerize import Integerize
+from core_compiler.passes.quantize.observe import Observe
 from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.rematerialise import Rematerialise
 from core_compiler.passes.round_correctly import RoundCorrectly
@@ -69,7 +72,16 @@ def _before_gradients() -> tuple[Pass, ...]:
 #: ``recompute``, which is in that of a training step if requested.
 OPTIONAL: Mapping[str, Pass] = {
     pass_.name(): pass_
-    for pass_ in (Saturate(), RoundCorrectly(), WidenSums(), Rematerialise(), Recompute())
+    for pass_ in (
+        Saturate(),
+        RoundCorrectly(),
+        WidenSums(),
+        Rematerialise(),
+        Recompute(),
+        Observe(),
+        InsertQuantization(),
+        Integerize(),
+    )
 }
 
 

@@ -1,0 +1,1 @@
+"""Post-training quantisation: observe ranges, insert quantisation, compute with integers."""

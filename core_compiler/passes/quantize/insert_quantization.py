@@ -1,0 +1,256 @@
+"""Insert quantisation: values become integers and floats again, where integers shall compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from typing_extensions import override
+
+from core_compiler.ir import Module, Op, Rewriter, Value, dtype
+from core_compiler.ops import typed
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import evaluate
+from core_compiler.ops.traits import has_trait
+from core_compiler.passes.base import Pass
+from core_compiler.passes.quantize.observe import OBSERVED, Observed
+from core_compiler.passes.quantize.parameters import Affine, Range, affine
+from core_compiler.support.errors import UserError
+
+#: The fact with the values that are quantised.
+QUANTISED = "quantised"
+#: Errors of products, of weights that are off by their largest error, in deviations of weights.
+SPREAD = 4.0
+I8 = dtype("i8")
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """The quantised values with their parameters, and their ranges on the example inputs."""
+
+    values: Mapping[Value, Affine]
+    examples: Mapping[Value, Range]
+
+
+@dataclass(frozen=True)
+class InsertQuantization(Pass):
+    """Quantise the operands and results of products, additions, poolings and simple functions.
+
+    Activations have one scale, weights one for each channel of the result. What only moves or
+    selects elements (views, concatenations, maxima of windows) shares the parameters of its
+    operands. A bias and an activation function stay with their product: the values between are not
+    quantised. ``symmetric``: activations have the zero point 0. ``keep``: names of ops, separated
+    by commas, that stay in floats (as much of a result's name as is given).
+    """
+
+    symmetric: bool = False
+    keep: str = ""
+
+    @override
+    def run(self, module: Module, context):
+        observed: Observed | None = context.facts.get(OBSERVED)
+        if observed is None:
+            raise UserError(
+                "no ranges were observed", "insert_quantization", "run observe before it"
+            )
+        names = tuple(n.strip() for n in self.keep.split(",") if n.strip())
+        rewriter = context.rewriter(module.main.body)
+        plan = _Plan(rewriter, module, observed, self.symmetric, names)
+        plan.run()
+        context.facts[QUANTISED] = Quantised(plan.parameters, observed.examples)
+        return module.with_main(rewriter.commit())
+
+
+@dataclass
+class _Plan:
+    rewriter: Rewriter
+    module: Module
+    observed: Observed
+    symmetric: bool
+    keep: Sequence[str]
+    #: Each value that is quantised, with the first of those whose parameters it shares.
+    group: dict[Value, Value] = field(default_factory=dict)
+    parameters: dict[Value, Affine] = field(default_factory=dict)
+
+    def run(self) -> None:
+        anchors = [op for op in self.rewriter.ops if not self._is_kept(op)]
+        parts = {part for op in anchors for part in parts_of(op, self.rewriter)}
+        weighted = []
+        for op in anchors:
+            kind = None if op in parts else role(op, self.rewriter)
+            activations = [v for v in dict.fromkeys(op.operands) if self._is_activation(v)]
+            if kind is None or not activations:
+                continue
+            result = (op, *parts_of(op, self.rewriter))[-1].result
+            for value in (*activations, result):
+                self.group.setdefault(value, value)
+            if kind == "moves":
+                for value in (*activations[1:], result):
+                    self._share(activations[0], value)
+            if kind == "product":
+                weighted.append(op)
+        self._choose()
+        for op in weighted:
+            self._quantise_weights(op)
+        for value, chosen in self.parameters.items():
+            self._insert(value, chosen)
+
+    def _is_kept(self, op: Op) -> bool:
+        return any((v.name or "").startswith(n) for v in op.results for n in self.keep)
+
+    def _is_activation(self, value: Value) -> bool:
+        return value in self.observed.ranges and not is_constant(value, self.rewriter)
+
+    def _root(self, value: Value) -> Value:
+        while self.group[value] is not value:
+            value = self.group[value]
+        return value
+
+    def _share(self, one: Value, other: Value) -> None:
+        a, b = self._root(one), self._root(other)
+        if a is not b:
+            self.group[b] = a
+
+    def _choose(self) -> None:
+        joined: dict[Value, Range] = {}
+        for value in self.group:
+            root, seen = self._root(value), self.observed.ranges[value]
+            joined[root] = joined[root].joined(seen) if root in joined else seen
+        self.parameters = {
+            value: affine(joined[self._root(value)], I8, self.symmetric) for value in self.group
+        }
+
+    def _insert(self, value: Value, chosen: Affine) -> None:
+        """Let all readers of ``value`` read it quantised and back."""
+        seen = self.observed.examples.get(value, self.observed.ranges[value])
+        tolerance, maker = chosen.step_error(seen), self.rewriter.producer(value)
+        b = Builder(self.module.weights)
+        if maker is None:
+            stored = _stored(b, value, chosen)
+            for number, op in enumerate(self.rewriter.users(value)):
+                new = [*(b.ops if number == 0 else ()), op.substitute({value: stored})]
+                self.rewriter.replace(op, new, rule="quantise an input", tolerance=tolerance)
+            return
+        fresh = Value(value.type, value.name)
+        stored = _stored(b, fresh, chosen)
+        *before, last = b.ops
+        results = tuple(fresh if v is value else v for v in maker.results)
+        new = [maker.with_(results=results), *before, last.with_(results=(value,))]
+        self.rewriter.replace(maker, new, rule="quantise a value", tolerance=tolerance)
+
+    def _quantise_weights(self, op: Op) -> None:
+        index, axis = weights_of(op)
+        if index is None or not is_constant(op.operands[index], self.rewriter):
+            return
+        value = op.operands[index]
+        array = np.asarray(constant_of(value, self.rewriter, self.module), np.float32)
+        rest = tuple(a for a in range(array.ndim) if a != axis)
+        lows, highs = array.min(axis=rest), array.max(axis=rest)
+        chosen = [
+            affine(Range(float(low), float(high)), I8, symmetric=True)
+            for low, high in zip(lows, highs, strict=True)
+        ]
+        scales = np.array([c.scale for c in chosen], np.float32)
+        shape = [-1 if a == axis else 1 for a in range(array.ndim)]
+        whole = np.rint(array / scales.reshape(shape)).clip(-127, 127).astype(np.int8)
+        b = Builder(self.module.weights)
+        made = b.dequantize(b.constant(whole), b.constant(scales), axis=axis)
+        error = np.abs(whole * scales.reshape(shape) - array).max()
+        spread = float(array.std())
+        self.rewriter.replace(
+            op,
+            [*b.ops, op.substitute({value: made})],
+            rule="quantise weights",
+            tolerance=min(1.0, SPREAD * float(error) / spread) if spread else 0.0,
+        )
+
+
+def _stored(b: Builder, value: Value, chosen: Affine) -> Value:
+    scale = b.constant(np.float32(chosen.scale))
+    zero = b.constant(np.asarray(chosen.zero, chosen.dtype.numpy))
+    limits = {} if chosen.low == -chosen.high - 1 else {"low": chosen.low, "high": chosen.high}
+    q = b.quantize(value, scale, zero, dtype=chosen.dtype, **limits)
+    return b.dequantize(q, scale, zero)
+
+
+# -- what is quantised -----------------------------------------------------------------------------
+
+
+def role(op: Op, rewriter: Rewriter) -> str | None:
+    """Return how an op is quantised, or None if it is left in floats.
+
+    ``product``, ``sum`` (of several values), ``mean``, ``moves`` (elements keep their values) or
+    ``function`` (of one value, elementwise).
+    """
+    if not op.results or not op.result.type.dtype.is_float:
+        return None
+    if op.kind in ("core.conv", "core.matmul"):
+        return "product"
+    if op.kind == "core.mean":
+        return "mean"
+    if has_trait(op, "view") or op.kind in ("core.concat", "core.max_pool", "core.slice"):
+        return "moves"
+    if not has_trait(op, "elementwise") or has_trait(op, "random"):
+        return None
+    varied = [v for v in dict.fromkeys(op.operands) if not is_constant(v, rewriter)]
+    if len(varied) == 2 and op.kind in ("core.add", "core.sub", "core.mul"):
+        return "sum"
+    return "function" if len(varied) == 1 else None
+
+
+def parts_of(op: Op, rewriter: Rewriter) -> tuple[Op, ...]:
+    """Return the ops that belong to a product or sum: its bias, and what limits its result."""
+    kind = role(op, rewriter)
+    if kind not in ("product", "sum"):
+        return ()
+    parts: tuple[Op, ...] = ()
+    bias = _only_user(op.result, rewriter)
+    if kind == "product" and bias is not None and adds_constant(bias, op.result, rewriter):
+        parts = (bias,)
+    limit = _only_user((op, *parts)[-1].result, rewriter)
+    return (*parts, limit) if limit is not None and limit.kind in LIMITS else parts
+
+
+#: Functions that are limits of the integers.
+LIMITS = ("core.relu", "core.clamp")
+
+
+def _only_user(value: Value, rewriter: Rewriter) -> Op | None:
+    users = rewriter.users(value)
+    return users[0] if len(users) == 1 and not rewriter.is_output(value) else None
+
+
+def adds_constant(op: Op, value: Value, rewriter: Rewriter) -> bool:
+    """Return whether ``op`` adds a constant to ``value``."""
+    if op.kind != "core.add":
+        return False
+    others = [v for v in op.operands if v is not value]
+    return len(others) == 1 and is_constant(others[0], rewriter)
+
+
+def weights_of(op: Op) -> tuple[int | None, int]:
+    """Return the number of the operand that is weights, and its axis of the result's channels."""
+    if op.kind == "core.conv":
+        return 1, 0
+    w = typed.Matmul.of(op).b
+    return (1, w.type.rank - 1) if w.type.rank == 2 else (None, 0)
+
+
+def is_constant(value: Value, rewriter: Rewriter) -> bool:
+    """Return whether a value is a constant, or constants moved or broadcast."""
+    maker = rewriter.producer(value)
+    if maker is None:
+        return False
+    if maker.kind == "core.constant":
+        return True
+    moved = has_trait(maker, "view") or maker.kind in ("core.broadcast", "core.dequantize")
+    return moved and all(is_constant(v, rewriter) for v in maker.operands)
+
+
+def constant_of(value: Value, rewriter: Rewriter, module: Module) -> np.ndarray:
+    """Return the array of a value for which :func:`is_constant` holds."""
+    maker = rewriter.producer(value)
+    assert maker is not None
+    arrays = [constant_of(v, rewriter, module) for v in maker.operands]
+    return evaluate(maker, arrays, module.weights)[0]

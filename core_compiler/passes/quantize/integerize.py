@@ -1,0 +1,455 @@
+"""Integerize: ops between dequantised and quantised values compute with integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from typing_extensions import override
+
+from core_compiler.ir import DType, Module, Op, Rewriter, TensorType, Value, dtype
+from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.kernel_ir.scalars import integer_range
+from core_compiler.ops import typed
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import constant_array, evaluate
+from core_compiler.ops.traits import has_trait
+from core_compiler.passes.base import Pass
+from core_compiler.passes.quantize.insert_quantization import (
+    LIMITS,
+    QUANTISED,
+    Quantised,
+    constant_of,
+    is_constant,
+)
+from core_compiler.passes.quantize.parameters import fixed_point
+
+I8, I32 = dtype("i8"), dtype("i32")
+#: Bits below the point of the operands of a sum, which have the larger of both scales.
+SUM_BITS = 20
+#: Steps of the result by which rounding in integers may differ from rounding in floats.
+STEPS = {"product": 1, "sum": 2, "mean": 1, "function": 1, "moves": 1}
+
+
+@dataclass(frozen=True)
+class Integerize(Pass):
+    """Replace each quantised result by integer arithmetic on quantised operands.
+
+    Products and sums in i32, then a rescale with a fixed-point factor; functions of one value
+    become tables; views, concatenations and maxima of windows move the integers. A result is at
+    most one step from that in floats, a sum at most two.
+    """
+
+    refusal_arity = 1
+
+    @override
+    def run(self, module: Module, context):
+        rewriter = context.rewriter(module.main.body)
+        quantised: Quantised | None = context.facts.get(QUANTISED)
+        for op in rewriter.ops:
+            if op.kind != "core.quantize" or op not in rewriter:
+                continue
+            b = Builder(module.weights)
+            made = integers(op, rewriter, module, b)
+            if isinstance(made, Refusal):
+                continue
+            kind, value = made
+            rewriter.replace(
+                op,
+                b.ops,
+                {op.result: value},
+                rule=f"a {kind} in integers",
+                tolerance=_tolerance(op, kind, rewriter, quantised, module),
+            )
+        return module.with_main(rewriter.commit())
+
+    @override
+    def refusal(self, ops, context):
+        found = integers(ops[0], context.rewriter, context.module, Builder(context.module.weights))
+        return found if isinstance(found, Refusal) else None
+
+
+def _tolerance(op: Op, kind: str, rewriter, quantised: Quantised | None, module: Module) -> float:
+    """Return the steps allowed, relative to the largest integer on the example inputs."""
+    steps = STEPS[kind]
+    stored = stored_by(op, rewriter, module)
+    users = rewriter.users(op.result)
+    value = next((u.result for u in users if u.kind == "core.dequantize"), None)
+    seen = quantised.examples.get(value) if quantised is not None and value is not None else None
+    if seen is None or isinstance(stored, Refusal):
+        return 1.0
+    ends = [
+        min(max(end / stored.scale + stored.zero, -128.0), 255.0) for end in (seen.low, seen.high)
+    ]
+    largest = max(map(abs, ends))
+    return min(1.0, 1.01 * steps / max(largest - 1, 1.0))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A quantised value: integers of one scale and zero point."""
+
+    q: Value
+    scale: float
+    zero: int
+
+    def centred(self, b: Builder) -> Value:
+        """Return the integers less their zero point, in i32."""
+        wide = b.cast(self.q, dtype=I32)
+        return b.sub(wide, b.scalar_like(self.zero, wide)) if self.zero else wide
+
+
+def stored_of(value: Value, rewriter: Rewriter, module: Module) -> Stored | Refusal:
+    """Return the integers that a float value was dequantised from."""
+    op = rewriter.producer(value)
+    found = typed.Dequantize.match(op)
+    if op is None or found is None:
+        maker = "an input" if op is None else op
+        return refuse("quantised operands", "{0:value} is not dequantised", maker)
+    if found.axis is not None:
+        return refuse("one scale", "{0:value} has a scale for each channel", op)
+    return _stored(found.q, op.operands[1:], rewriter, module, op)
+
+
+def stored_by(op: Op, rewriter: Rewriter, module: Module) -> Stored | Refusal:
+    """Return the result of a ``quantize`` with its scale and zero point."""
+    found = typed.Quantize.of(op)
+    if found.axis is not None:
+        return refuse("one scale", "{0} has a scale for each channel", op)
+    if op.result.type.dtype.bits != 8:
+        return refuse("bytes", "{0} quantises to {1}", op, op.result.type.dtype)
+    return _stored(op.result, op.operands[1:], rewriter, module, op)
+
+
+def _stored(q, parameters, rewriter, module, op) -> Stored | Refusal:
+    arrays = []
+    for value in parameters:
+        maker = rewriter.producer(value)
+        if maker is None or maker.kind != "core.constant":
+            return refuse("constant parameters", "the parameters of {0} are computed", op)
+        arrays.append(constant_array(maker, module.weights))
+    zero = int(arrays[1]) if len(arrays) > 1 else 0
+    return Stored(q, float(arrays[0]), zero)
+
+
+def integers(op: Op, rewriter: Rewriter, module: Module, b: Builder) -> tuple[str, Value] | Refusal:
+    """Emit the integer form of a ``quantize``; return the kind of op and its result, or why not."""
+    if op.kind != "core.quantize":
+        return refuse("quantised results", "{0} is not quantised", op)
+    result = stored_by(op, rewriter, module)
+    if isinstance(result, Refusal):
+        return result
+    form = _Form(op, result, rewriter, module, b)
+    return form.made()
+
+
+@dataclass
+class _Form:
+    """What a ``quantize`` rounds: an op, perhaps its bias, perhaps limits, from the end."""
+
+    op: Op
+    result: Stored
+    rewriter: Rewriter
+    module: Module
+    b: Builder
+
+    def made(self) -> tuple[str, Value] | Refusal:
+        value = self.op.operands[0]
+        maker = self.rewriter.producer(value)
+        if maker is None:
+            return refuse("ops in integers", "{0} quantises an input", self.op)
+        table = self._table(value)
+        if table is not None:
+            return "function", table
+        low, high = self._limits()
+        if maker.kind in LIMITS:
+            low, high = self._limited(maker)
+            maker = self.rewriter.producer(maker.operands[0])
+            if maker is None:
+                return refuse("ops in integers", "{0} limits an input", self.op)
+        made = self._anchor(maker)
+        if isinstance(made, Refusal):
+            return made
+        kind, q = made
+        if (low, high) != self._limits():
+            q = self.b.clamp(q, low=low, high=high)
+        return kind, q
+
+    def _anchor(self, maker: Op) -> tuple[str, Value] | Refusal:
+        bias = None
+        if maker.kind == "core.add":
+            constants = [v for v in maker.operands if is_constant(v, self.rewriter)]
+            others = [v for v in maker.operands if v not in constants]
+            before = self.rewriter.producer(others[0]) if len(others) == 1 else None
+            if len(constants) == 1 and before is not None and before.kind in PRODUCTS:
+                bias = constant_of(constants[0], self.rewriter, self.module)
+                maker = before
+        if maker.kind in PRODUCTS:
+            return self._named("product", self._product(maker, bias))
+        if maker.kind in ("core.add", "core.sub"):
+            return self._named("sum", self._sum(maker))
+        if maker.kind == "core.mul":
+            return self._named("product", self._pair(maker))
+        if maker.kind == "core.mean":
+            return self._named("mean", self._mean(maker))
+        if has_trait(maker, "view") or maker.kind in ("core.concat", "core.max_pool"):
+            return self._named("moves", self._moved(maker))
+        return refuse("ops in integers", "{1} has no form in integers", self.op, maker)
+
+    def _named(self, kind: str, made: Value | Refusal) -> tuple[str, Value] | Refusal:
+        return made if isinstance(made, Refusal) else (kind, made)
+
+    # -- products ------------------------------------------------------------------------------
+
+    def _product(self, maker: Op, bias: np.ndarray | None) -> Value | Refusal:
+        b, (left, right) = self.b, maker.operands
+        x = stored_of(left, self.rewriter, self.module)
+        if isinstance(x, Refusal):
+            return x
+        weights = self._weights(maker, right)
+        if isinstance(weights, Refusal):
+            return weights
+        wide, scales, axis = weights
+        total = maker.with_(
+            operands=(x.centred(b), wide),
+            results=(Value(maker.result.type.with_(dtype=I32)),),
+            origin=None,
+        )
+        b.ops.append(total)
+        made = total.result
+        if bias is not None:
+            added = self._bias(bias, x.scale * scales, made, axis)
+            if isinstance(added, Refusal):
+                return added
+            made = b.add(made, added)
+        return self._rescaled(made, x.scale * scales / self.result.scale, axis, maker)
+
+    def _weights(self, maker: Op, value: Value) -> tuple[Value, np.ndarray, int | None] | Refusal:
+        """Return the second operand in i32, its scales, and the axis of the result they lie on."""
+        op = self.rewriter.producer(value)
+        found = typed.Dequantize.match(op)
+        if op is None or found is None:
+            return refuse("quantised operands", "{0} is not quantised", op or maker)
+        if found.axis is None:
+            stored = stored_of(value, self.rewriter, self.module)
+            if isinstance(stored, Refusal):
+                return stored
+            return stored.centred(self.b), np.float64(stored.scale), None
+        expected, axis = (0, 1) if maker.kind == "core.conv" else (1, maker.result.type.rank - 1)
+        if len(op.operands) > 2:
+            zero = self.rewriter.producer(op.operands[2])
+            constant = zero is not None and zero.kind == "core.constant"
+            if not constant or constant_array(zero, self.module.weights).any():
+                return refuse("symmetric weights", "the weights of {0} have zero points", maker)
+        scale = self.rewriter.producer(op.operands[1])
+        if found.axis != expected or scale is None or scale.kind != "core.constant":
+            return refuse(
+                "a scale a channel", "the scales of {0} are not those of its channels", maker
+            )
+        scales = constant_array(scale, self.module.weights).astype(np.float64)
+        return self.b.cast(found.q, dtype=I32), scales, axis
+
+    def _bias(
+        self, bias: np.ndarray, scale: np.ndarray, like: Value, axis: int | None
+    ) -> Value | Refusal:
+        """Return the bias in steps of the sum."""
+        full = np.broadcast_to(bias, like.type.shape).astype(np.float64)
+        lead = tuple(
+            slice(None) if a == (like.type.rank - 1 if axis is None else axis) else slice(0, 1)
+            for a in range(full.ndim)
+        )
+        part = full[lead]
+        if not np.array_equal(np.broadcast_to(part, full.shape), full):
+            part = full
+        shape = [1] * full.ndim
+        if axis is not None:
+            shape[axis] = -1
+        steps = np.rint(part / (scale.reshape(shape) if axis is not None else scale))
+        low, high = integer_range(I32)
+        if (steps < low).any() or (steps > high).any():
+            return refuse(
+                "a bias of 32 bits", "the bias of {0} is larger than its sum can be", self.op
+            )
+        held = self.b.constant(steps.astype(np.int32))
+        return self.b.expand(held, like.type.shape)
+
+    def _pair(self, maker: Op) -> Value | Refusal:
+        pair = [stored_of(v, self.rewriter, self.module) for v in maker.operands]
+        for found in pair:
+            if isinstance(found, Refusal):
+                return found
+        x, y = pair
+        assert isinstance(x, Stored) and isinstance(y, Stored)
+        made = self.b.mul(x.centred(self.b), y.centred(self.b))
+        return self._rescaled(made, np.float64(x.scale * y.scale / self.result.scale), None, maker)
+
+    # -- sums ----------------------------------------------------------------------------------
+
+    def _sum(self, maker: Op) -> Value | Refusal:
+        """Add or subtract two values, both first in steps of the larger scale, divided by 2**20."""
+        pair = [stored_of(v, self.rewriter, self.module) for v in maker.operands]
+        for found in pair:
+            if isinstance(found, Refusal):
+                return found
+        x, y = pair
+        assert isinstance(x, Stored) and isinstance(y, Stored)
+        unit = 2 * max(x.scale, y.scale) / (1 << SUM_BITS)
+        terms = []
+        for each in (x, y):
+            made = self._scaled(each.q, np.float64(each.scale / unit), None, I32, each.zero, 0)
+            if isinstance(made, Refusal):
+                return made
+            terms.append(made)
+        total = self.b.add(*terms) if maker.kind == "core.add" else self.b.sub(*terms)
+        return self._rescaled(total, np.float64(unit / self.result.scale), None, maker)
+
+    def _mean(self, maker: Op) -> Value | Refusal:
+        x = stored_of(maker.operands[0], self.rewriter, self.module)
+        if isinstance(x, Refusal):
+            return x
+        axes = typed.Mean.of(maker).axes
+        count = prod(maker.operands[0].type.shape[a] for a in axes)
+        total = self.b.reduce_sum(x.centred(self.b), axes=axes)
+        if total.type.shape != self.result.q.type.shape:
+            total = self.b.reshape(total, shape=self.result.q.type.shape)
+        return self._rescaled(total, np.float64(x.scale / (count * self.result.scale)), None, maker)
+
+    # -- everything else -----------------------------------------------------------------------
+
+    def _moved(self, maker: Op) -> Value | Refusal:
+        stored = [stored_of(v, self.rewriter, self.module) for v in maker.operands]
+        for found in stored:
+            if isinstance(found, Refusal):
+                return found
+            if (found.scale, found.zero) != (self.result.scale, self.result.zero):
+                return refuse("shared parameters", "{1} changes the scale", self.op, maker)
+        operands = tuple(s.q for s in stored if isinstance(s, Stored))
+        kind = self.op.result.type.dtype
+        moved = maker.with_(
+            operands=operands,
+            results=(Value(maker.result.type.with_(dtype=kind)),),
+            origin=None,
+        )
+        self.b.ops.append(moved)
+        return moved.result
+
+    def _table(self, value: Value) -> Value | None:
+        """Return a table of the function of one quantised value, or None if it is none."""
+        chain: list[Op] = []
+        leaf = value
+        while True:
+            op = self.rewriter.producer(leaf)
+            if op is None or op.kind == "core.dequantize":
+                break
+            if not has_trait(op, "elementwise") or has_trait(op, "random") or len(op.results) != 1:
+                return None
+            varied = [v for v in op.operands if not is_constant(v, self.rewriter)]
+            if len(varied) != 1 or not self._has_scalars(op):
+                return None
+            chain.insert(0, op)
+            (leaf,) = varied
+        x = stored_of(leaf, self.rewriter, self.module)
+        if not chain or isinstance(x, Refusal) or x.q.type.dtype.bits != 8:
+            return None
+        low, high = integer_range(x.q.type.dtype)
+        every = np.arange(low, high + 1)
+        numbers = ((every - x.zero) * np.float32(x.scale)).astype(np.float32)
+        known = {leaf: numbers}
+        for op in chain:
+            arrays = [known[v] if v in known else self._scalar(v) for v in op.operands]
+            row = TensorType((len(every),), op.result.type.dtype)
+            small = op.with_(
+                operands=tuple(Value(TensorType(row.shape, v.type.dtype)) for v in op.operands),
+                results=(Value(row),),
+                origin=None,
+            )
+            known[op.result] = evaluate(small, arrays, self.module.weights)[0]
+        typed_op = typed.Quantize.of(self.op)
+        least, most = self._limits()
+        scaled = np.rint(known[value] / np.float32(self.result.scale)) + self.result.zero
+        entries = np.nan_to_num(scaled, nan=0.0).clip(least, most)
+        del typed_op
+        table = self.b.constant(entries.astype(self.op.result.type.dtype.numpy))
+        return self.b.table(x.q, table)
+
+    def _has_scalars(self, op: Op) -> bool:
+        constants = [v for v in op.operands if is_constant(v, self.rewriter)]
+        return all(self._scalar_or_none(v) is not None for v in constants)
+
+    def _scalar_or_none(self, value: Value) -> np.ndarray | None:
+        array = constant_of(value, self.rewriter, self.module)
+        return array if array.size and (array == array.flat[0]).all() else None
+
+    def _scalar(self, value: Value) -> np.ndarray:
+        array = self._scalar_or_none(value)
+        assert array is not None
+        return np.full(256, array.flat[0], array.dtype)
+
+    # -- results -------------------------------------------------------------------------------
+
+    def _limits(self) -> tuple[int, int]:
+        found = typed.Quantize.of(self.op)
+        least, most = integer_range(self.op.result.type.dtype)
+        low = least if found.low is None else found.low
+        return low, most if found.high is None else found.high
+
+    def _limited(self, limit: Op) -> tuple[int, int]:
+        """Return the integers of the limits of a relu or clamp."""
+        low, high = self._limits()
+        bounds = (0.0, None)
+        if limit.kind == "core.clamp":
+            clamp = typed.Clamp.of(limit)
+            bounds = (clamp.low, clamp.high)
+        step = lambda number: round(number / self.result.scale) + self.result.zero  # noqa: E731
+        if bounds[0] is not None:
+            low = min(max(low, step(bounds[0])), high)
+        if bounds[1] is not None:
+            high = max(min(high, step(bounds[1])), low)
+        return low, high
+
+    def _rescaled(
+        self, total: Value, factors: np.ndarray, axis: int | None, maker: Op
+    ) -> Value | Refusal:
+        kind = self.op.result.type.dtype
+        made = self._scaled(total, factors, axis, kind, 0, self.result.zero)
+        if isinstance(made, Refusal):
+            return made
+        low, high = self._limits()
+        return (
+            made if (low, high) == integer_range(kind) else self.b.clamp(made, low=low, high=high)
+        )
+
+    def _scaled(
+        self,
+        x: Value,
+        factors: np.ndarray,
+        axis: int | None,
+        kind,
+        input_zero: int,
+        output_zero: int,
+    ) -> Value | Refusal:
+        points = [fixed_point(float(f)) for f in np.atleast_1d(factors)]
+        if None in points:
+            return refuse(
+                "factors of 31 bits", "the scales of {0} are too far apart to rescale", self.op
+            )
+        multipliers = np.array([p[0] for p in points if p], np.int32)
+        shifts = np.array([p[1] for p in points if p], np.int8)
+        if axis is None:
+            multipliers, shifts = multipliers.reshape(()), shifts.reshape(())
+        return self.b.rescale(
+            x,
+            self.b.constant(multipliers),
+            self.b.constant(shifts),
+            dtype=kind,
+            axis=axis,
+            input_zero=input_zero,
+            output_zero=output_zero,
+        )
+
+
+PRODUCTS = ("core.conv", "core.matmul")
+#: The type of a form's method.
+Maker = Callable[[Op], "Value | Refusal"]

@@ -1,0 +1,97 @@
+"""Scales and zero points of ranges, and real factors as fixed-point numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import frexp
+
+import numpy as np
+
+from core_compiler.ir import DType
+from core_compiler.kernel_ir.scalars import integer_range
+
+#: The least scale: smaller ones are subnormal, and their reciprocal is not finite.
+LEAST_SCALE = float(np.finfo(np.float32).tiny)
+#: Bits of a multiplier, which is of [2**30, 2**31), and the shifts that may follow it.
+MULTIPLIER_BITS = 31
+LEAST_SHIFT, MOST_SHIFT = 2, 62
+
+
+@dataclass(frozen=True)
+class Range:
+    """The least and the greatest number of a tensor."""
+
+    low: float
+    high: float
+
+    def joined(self, other: Range) -> Range:
+        return Range(min(self.low, other.low), max(self.high, other.high))
+
+    @property
+    def largest(self) -> float:
+        """The greatest magnitude."""
+        return max(abs(self.low), abs(self.high))
+
+
+@dataclass(frozen=True)
+class Affine:
+    """How a tensor is quantised: ``(q - zero) * scale`` for q of ``dtype`` in ``low..high``."""
+
+    scale: float
+    zero: int
+    dtype: DType
+    low: int
+    high: int
+
+    def step_error(self, seen: Range) -> float:
+        """Return the largest error of numbers of ``seen``, relative to the largest of them.
+
+        Half a step within the range of the integers, else the distance to its end.
+        """
+        ends = ((q - self.zero) * self.scale for q in (self.low, self.high))
+        low, high = ends
+        error = max(0.5 * self.scale, low - seen.low, seen.high - high)
+        return min(1.0, 1.001 * error / seen.largest) if seen.largest else 0.0
+
+
+def affine(of: Range, kind: DType, symmetric: bool = False) -> Affine:
+    """Return the parameters with which ``kind`` covers a range and 0.
+
+    Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-
+    only inference" (CVPR 2018). ``symmetric``: the zero point is 0 and the least value unused. A
+    range of 0 alone has the scale 1.
+    """
+    least, most = integer_range(kind)
+    low, high = min(of.low, 0.0), max(of.high, 0.0)
+    if low == high:
+        return Affine(1.0, 0 if symmetric or least else least, kind, least, most)
+    if symmetric:
+        scale = _f32(max(-low, high) / most)
+        return Affine(scale, 0, kind, -most, most)
+    scale = _f32((high - low) / (most - least))
+    zero = round(least - low / scale)
+    return Affine(scale, min(max(zero, least), most), kind, least, most)
+
+
+def _f32(scale: float) -> float:
+    return float(np.float32(max(scale, LEAST_SCALE)))
+
+
+def fixed_point(factor: float) -> tuple[int, int] | None:
+    """Return (multiplier, shift) with ``multiplier / 2**shift`` nearest to ``factor``, or None.
+
+    Of 31 bits; a factor too small for the greatest shift has fewer. None for a factor that is not
+    positive, or of 2**29 or more.
+    """
+    if not 0 < factor < float(1 << (MULTIPLIER_BITS - LEAST_SHIFT)):
+        return None
+    fraction, exponent = frexp(factor)
+    multiplier = round(fraction * (1 << MULTIPLIER_BITS))
+    shift = MULTIPLIER_BITS - exponent
+    if multiplier == 1 << MULTIPLIER_BITS:
+        multiplier, shift = multiplier >> 1, shift - 1
+    if shift > MOST_SHIFT:
+        excess = min(shift - MOST_SHIFT, MULTIPLIER_BITS + 1)
+        multiplier = (multiplier + (1 << (excess - 1))) >> excess
+        shift = MOST_SHIFT
+    return (multiplier, shift) if shift >= LEAST_SHIFT else None

@@ -1,0 +1,85 @@
+"""Post-training quantisation of a compile: its configuration, and the passes it adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from core_compiler.passes.base import Pass
+from core_compiler.passes.canonicalise import Canonicalise
+from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
+from core_compiler.passes.fold_constants import FoldConstants
+from core_compiler.passes.quantize.insert_quantization import InsertQuantization
+from core_compiler.passes.quantize.integerize import Integerize
+from core_compiler.passes.quantize.observe import CALIBRATION, Observe
+from core_compiler.passes.simplify_shapes import SimplifyShapes
+from core_compiler.pipelines.pipeline import PipelineEdit, labels, meaning
+from core_compiler.support.errors import UserError
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Post-training quantisation of a model to bytes.
+
+    ``calibration``  samples, each the model's inputs in order; none: the example inputs.
+    ``method``       how ranges are chosen: ``minmax``, or ``percentile`` of the magnitudes.
+    ``percentile``   of that method.
+    ``symmetric``    activations have the zero point 0.
+    ``keep``         beginnings of names of results that stay in floats.
+    """
+
+    calibration: Sequence[Sequence[np.ndarray]] = ()
+    method: str = "minmax"
+    percentile: float = 99.99
+    symmetric: bool = False
+    keep: tuple[str, ...] = ()
+
+    def edited(self, edit: PipelineEdit) -> PipelineEdit:
+        """Return ``edit`` with the passes of quantisation at the end of the meaning half."""
+        place = f"after:{labels(meaning())[-1]}"
+        added = tuple((place, pass_) for pass_ in self._passes())
+        return replace(edit, insert=(*edit.insert, *added))
+
+    def _passes(self) -> tuple[Pass, ...]:
+        return (
+            Observe(method=self.method, percentile=self.percentile),
+            InsertQuantization(symmetric=self.symmetric, keep=",".join(self.keep)),
+            Integerize(),
+            FoldConstants(),
+            SimplifyShapes(),
+            Canonicalise(),
+            EliminateCommonSubexpressions(),
+            EliminateDeadCode(),
+        )
+
+    def facts(self, inputs: Sequence[np.ndarray] | None) -> Mapping[str, Any]:
+        """Return the facts that the passes read; UserError for samples that are not like inputs."""
+        if not self.calibration:
+            return {}
+        samples = [tuple(map(np.asarray, sample)) for sample in self.calibration]
+        for number, sample in enumerate(samples):
+            self._check(number, sample, inputs)
+        return {CALIBRATION: samples}
+
+    def _check(
+        self, number: int, sample: Sequence[np.ndarray], inputs: Sequence[np.ndarray] | None
+    ) -> None:
+        if inputs is None:
+            return
+        where = f"calibration sample {number}"
+        if len(sample) != len(inputs):
+            raise UserError(
+                f"{len(sample)} arrays, expected {len(inputs)}", where, "pass one for each input"
+            )
+        for position, (found, wanted) in enumerate(zip(sample, inputs, strict=True)):
+            if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+                raise UserError(
+                    f"input {position} is {found.dtype} of shape {found.shape}, "
+                    f"expected {wanted.dtype} of shape {wanted.shape}",
+                    where,
+                    "pass arrays like the example inputs",
+                )
