@@ -28,6 +28,7 @@ class Rewrite:
     (None: it removes one). ``except_for``: classes of values (`debug.adversarial.CLASSES`) for
     which the rule declares a difference. ``in_f64``: the difference of both sides in f64, relative
     to the largest value, if one approximates the other (0.0: they are the same function).
+    ``steps``: by as many may results of integer dtypes differ (``tolerance`` is then as large).
     ``claim``: the function computed by ops that replace nothing. ``room``: new values with capacity
     for more elements than the data fill; the valid elements come first along each axis.
     """
@@ -46,6 +47,7 @@ class Rewrite:
     in_f64: float = 0.0
     claim: Claim | None = None
     room: frozenset[Value] = frozenset()
+    steps: int = 0
 
 
 class RewriteLimit(Exception):
@@ -142,6 +144,7 @@ class Rewriter:
         except_for: tuple[str, ...] = (),
         in_f64: float = 0.0,
         claim: Claim | None = None,
+        steps: int = 0,
     ) -> list[Op]:
         """Replace ``old`` by ``new`` and redirect the users of old values to the new ones.
 
@@ -199,6 +202,7 @@ class Rewriter:
                 except_for=except_for,
                 in_f64=in_f64,
                 claim=claim,
+                steps=steps,
             )
         )
         return placed

@@ -20,17 +20,14 @@ from core_compiler.support.errors import UserError
 
 #: The fact with the values that are quantised.
 QUANTISED = "quantised"
-#: Errors of products, of weights that are off by their largest error, in deviations of weights.
-SPREAD = 4.0
 I8 = dtype("i8")
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """The quantised values with their parameters, and their ranges on the example inputs."""
+    """The quantised values: ``values`` maps each, dequantised, to the value in floats before."""
 
-    values: Mapping[Value, Affine]
-    examples: Mapping[Value, Range]
+    values: Mapping[Value, Value]
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,9 @@ class InsertQuantization(Pass):
     by commas, that stay in floats (as much of a result's name as is given).
     """
 
+    exact = False
+    tolerance = "values are rounded to integers of 8 bits: half a step of their range"
+    changes_semantics = True
     symmetric: bool = False
     keep: str = ""
 
@@ -58,7 +58,7 @@ class InsertQuantization(Pass):
         rewriter = context.rewriter(module.main.body)
         plan = _Plan(rewriter, module, observed, self.symmetric, names)
         plan.run()
-        context.facts[QUANTISED] = Quantised(plan.parameters, observed.examples)
+        context.facts[QUANTISED] = Quantised(plan.quantised)
         return module.with_main(rewriter.commit())
 
 
@@ -72,6 +72,8 @@ class _Plan:
     #: Each value that is quantised, with the first of those whose parameters it shares.
     group: dict[Value, Value] = field(default_factory=dict)
     parameters: dict[Value, Affine] = field(default_factory=dict)
+    #: Each dequantised value, and the value in floats before.
+    quantised: dict[Value, Value] = field(default_factory=dict)
 
     def run(self) -> None:
         anchors = [op for op in self.rewriter.ops if not self._is_kept(op)]
@@ -123,23 +125,18 @@ class _Plan:
 
     def _insert(self, value: Value, chosen: Affine) -> None:
         """Let all readers of ``value`` read it quantised and back."""
+        original = value
         seen = self.observed.examples.get(value, self.observed.ranges[value])
-        tolerance, maker = chosen.step_error(seen), self.rewriter.producer(value)
+        if self.rewriter.producer(value) is None:
+            value = self._copied(value, self.rewriter.users(value))
         b = Builder(self.module.weights)
-        if maker is None:
-            stored = _stored(b, value, chosen)
-            for number, op in enumerate(self.rewriter.users(value)):
-                new = [*(b.ops if number == 0 else ()), op.substitute({value: stored})]
-                self.rewriter.replace(op, new, rule="quantise an input", tolerance=tolerance)
-            return
         fresh = Value(value.type, value.name)
-        stored = _stored(b, fresh, chosen)
-        *before, last = b.ops
-        results = tuple(fresh if v is value else v for v in maker.results)
-        new = [maker.with_(results=results), *before, last.with_(results=(value,))]
-        self.rewriter.replace(maker, new, rule="quantise a value", tolerance=tolerance)
+        _stored(b, fresh, chosen)
+        made = self._made_by(value, b.ops, chosen.step_error(seen), fresh)
+        self.quantised[made] = original
 
     def _quantise_weights(self, op: Op) -> None:
+        """Quantise constant weights, symmetrically, with a scale for each channel of the result."""
         index, axis = weights_of(op)
         if index is None or not is_constant(op.operands[index], self.rewriter):
             return
@@ -152,18 +149,43 @@ class _Plan:
             for low, high in zip(lows, highs, strict=True)
         ]
         scales = np.array([c.scale for c in chosen], np.float32)
-        shape = [-1 if a == axis else 1 for a in range(array.ndim)]
-        whole = np.rint(array / scales.reshape(shape)).clip(-127, 127).astype(np.int8)
+        steps = scales.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
+        whole = np.rint(array / steps).clip(-127, 127).astype(np.int8)
+        largest = float(np.abs(array).max())
+        error = float(np.abs(whole * steps - array).max()) / largest if largest else 0.0
         b = Builder(self.module.weights)
-        made = b.dequantize(b.constant(whole), b.constant(scales), axis=axis)
-        error = np.abs(whole * scales.reshape(shape) - array).max()
-        spread = float(array.std())
+        b.dequantize(b.constant(whole), b.constant(scales), axis=axis)
+        self._made_by(self._copied(value, [op]), b.ops, 1.001 * error)
+
+    def _copied(self, value: Value, users: Sequence[Op]) -> Value:
+        """Let ``users`` read a value of their own in place of ``value``."""
+        b = Builder(self.module.weights)
+        own = b.reshape(value, shape=value.type.shape)
+        for number, op in enumerate(users):
+            new = [*(b.ops if number == 0 else ()), op.substitute({value: own})]
+            self.rewriter.replace(op, new, rule="a value of its own to quantise")
+        return own
+
+    def _made_by(
+        self, value: Value, ops: Sequence[Op], tolerance: float, fresh: Value | None = None
+    ) -> Value:
+        """Replace ``value`` by the last result of ``ops``; ``fresh``: what its maker makes now."""
+        maker = self.rewriter.producer(value)
+        assert maker is not None
+        before = []
+        if fresh is not None:
+            results = tuple(fresh if v is value else v for v in maker.results)
+            before = [maker.with_(results=results)]
+        made = ops[-1].result
         self.rewriter.replace(
-            op,
-            [*b.ops, op.substitute({value: made})],
-            rule="quantise weights",
-            tolerance=min(1.0, SPREAD * float(error) / spread) if spread else 0.0,
+            maker,
+            [*before, *ops],
+            {value: made},
+            rule="quantise a value" if fresh is not None else "quantise weights",
+            tolerance=tolerance,
+            in_f64=tolerance,
         )
+        return made
 
 
 def _stored(b: Builder, value: Value, chosen: Affine) -> Value:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -42,49 +41,46 @@ class Integerize(Pass):
     most one step from that in floats, a sum at most two.
     """
 
+    exact = False
+    tolerance = "rounding in integers in place of floats: a step of the result, two of a sum"
+    changes_semantics = True
     refusal_arity = 1
 
     @override
     def run(self, module: Module, context):
         rewriter = context.rewriter(module.main.body)
-        quantised: Quantised | None = context.facts.get(QUANTISED)
+        known: Quantised | None = context.facts.get(QUANTISED)
+        values = {} if known is None else dict(known.values)
         for op in rewriter.ops:
-            if op.kind != "core.quantize" or op not in rewriter:
+            if op.kind != "core.quantize" or (op := rewriter.now(op)) is None:
                 continue
             b = Builder(module.weights)
             made = integers(op, rewriter, module, b)
             if isinstance(made, Refusal):
                 continue
-            kind, value = made
+            kind, value, before = made
+            read = [u for u in rewriter.users(op.result) if u.kind == "core.dequantize"]
+            again = [
+                u.substitute({op.result: value}).with_(results=(Value(u.result.type),))
+                for u in read
+            ]
+            changed = {old.result: new.result for old, new in zip(read, again, strict=True)}
             rewriter.replace(
-                op,
-                b.ops,
-                {op.result: value},
+                (*before, op, *read),
+                [*b.ops, *again],
+                {op.result: value, **changed},
                 rule=f"a {kind} in integers",
-                tolerance=_tolerance(op, kind, rewriter, quantised, module),
+                tolerance=float(STEPS[kind]),
+                steps=STEPS[kind],
             )
+            values = {changed.get(v, v): before for v, before in values.items()}
+        context.facts[QUANTISED] = Quantised(values)
         return module.with_main(rewriter.commit())
 
     @override
     def refusal(self, ops, context):
         found = integers(ops[0], context.rewriter, context.module, Builder(context.module.weights))
         return found if isinstance(found, Refusal) else None
-
-
-def _tolerance(op: Op, kind: str, rewriter, quantised: Quantised | None, module: Module) -> float:
-    """Return the steps allowed, relative to the largest integer on the example inputs."""
-    steps = STEPS[kind]
-    stored = stored_by(op, rewriter, module)
-    users = rewriter.users(op.result)
-    value = next((u.result for u in users if u.kind == "core.dequantize"), None)
-    seen = quantised.examples.get(value) if quantised is not None and value is not None else None
-    if seen is None or isinstance(stored, Refusal):
-        return 1.0
-    ends = [
-        min(max(end / stored.scale + stored.zero, -128.0), 255.0) for end in (seen.low, seen.high)
-    ]
-    largest = max(map(abs, ends))
-    return min(1.0, 1.01 * steps / max(largest - 1, 1.0))
 
 
 @dataclass(frozen=True)
@@ -134,15 +130,22 @@ def _stored(q, parameters, rewriter, module, op) -> Stored | Refusal:
     return Stored(q, float(arrays[0]), zero)
 
 
-def integers(op: Op, rewriter: Rewriter, module: Module, b: Builder) -> tuple[str, Value] | Refusal:
-    """Emit the integer form of a ``quantize``; return the kind of op and its result, or why not."""
+def integers(
+    op: Op, rewriter: Rewriter, module: Module, b: Builder
+) -> tuple[str, Value, list[Op]] | Refusal:
+    """Emit the integer form of what a ``quantize`` rounds.
+
+    Return the kind of op, the result, and the float ops that nothing else reads; or why there is
+    no such form.
+    """
     if op.kind != "core.quantize":
         return refuse("quantised results", "{0} is not quantised", op)
     result = stored_by(op, rewriter, module)
     if isinstance(result, Refusal):
         return result
     form = _Form(op, result, rewriter, module, b)
-    return form.made()
+    made = form.made()
+    return made if isinstance(made, Refusal) else (*made, form.replaced())
 
 
 @dataclass
@@ -154,6 +157,17 @@ class _Form:
     rewriter: Rewriter
     module: Module
     b: Builder
+    #: The float ops of the form, from the last.
+    ops: list[Op] = field(default_factory=list)
+
+    def replaced(self) -> list[Op]:
+        """Return the float ops of the form, in order, as far as it alone reads them."""
+        found: list[Op] = []
+        for op in self.ops:
+            if not self.rewriter.has_one_use(op.result):
+                break
+            found.insert(0, op)
+        return found
 
     def made(self) -> tuple[str, Value] | Refusal:
         value = self.op.operands[0]
@@ -166,6 +180,7 @@ class _Form:
         low, high = self._limits()
         if maker.kind in LIMITS:
             low, high = self._limited(maker)
+            self.ops.append(maker)
             maker = self.rewriter.producer(maker.operands[0])
             if maker is None:
                 return refuse("ops in integers", "{0} limits an input", self.op)
@@ -185,7 +200,9 @@ class _Form:
             before = self.rewriter.producer(others[0]) if len(others) == 1 else None
             if len(constants) == 1 and before is not None and before.kind in PRODUCTS:
                 bias = constant_of(constants[0], self.rewriter, self.module)
+                self.ops.append(maker)
                 maker = before
+        self.ops.append(maker)
         if maker.kind in PRODUCTS:
             return self._named("product", self._product(maker, bias))
         if maker.kind in ("core.add", "core.sub"):
@@ -236,12 +253,15 @@ class _Form:
             stored = stored_of(value, self.rewriter, self.module)
             if isinstance(stored, Refusal):
                 return stored
-            return stored.centred(self.b), np.float64(stored.scale), None
+            return stored.centred(self.b), np.array(stored.scale), None
         expected, axis = (0, 1) if maker.kind == "core.conv" else (1, maker.result.type.rank - 1)
         if len(op.operands) > 2:
             zero = self.rewriter.producer(op.operands[2])
-            constant = zero is not None and zero.kind == "core.constant"
-            if not constant or constant_array(zero, self.module.weights).any():
+            if (
+                zero is None
+                or zero.kind != "core.constant"
+                or constant_array(zero, self.module.weights).any()
+            ):
                 return refuse("symmetric weights", "the weights of {0} have zero points", maker)
         scale = self.rewriter.producer(op.operands[1])
         if found.axis != expected or scale is None or scale.kind != "core.constant":
@@ -283,7 +303,7 @@ class _Form:
         x, y = pair
         assert isinstance(x, Stored) and isinstance(y, Stored)
         made = self.b.mul(x.centred(self.b), y.centred(self.b))
-        return self._rescaled(made, np.float64(x.scale * y.scale / self.result.scale), None, maker)
+        return self._rescaled(made, np.array(x.scale * y.scale / self.result.scale), None, maker)
 
     # -- sums ----------------------------------------------------------------------------------
 
@@ -298,12 +318,12 @@ class _Form:
         unit = 2 * max(x.scale, y.scale) / (1 << SUM_BITS)
         terms = []
         for each in (x, y):
-            made = self._scaled(each.q, np.float64(each.scale / unit), None, I32, each.zero, 0)
+            made = self._scaled(each.q, np.array(each.scale / unit), None, I32, each.zero, 0)
             if isinstance(made, Refusal):
                 return made
             terms.append(made)
         total = self.b.add(*terms) if maker.kind == "core.add" else self.b.sub(*terms)
-        return self._rescaled(total, np.float64(unit / self.result.scale), None, maker)
+        return self._rescaled(total, np.array(unit / self.result.scale), None, maker)
 
     def _mean(self, maker: Op) -> Value | Refusal:
         x = stored_of(maker.operands[0], self.rewriter, self.module)
@@ -314,7 +334,7 @@ class _Form:
         total = self.b.reduce_sum(x.centred(self.b), axes=axes)
         if total.type.shape != self.result.q.type.shape:
             total = self.b.reshape(total, shape=self.result.q.type.shape)
-        return self._rescaled(total, np.float64(x.scale / (count * self.result.scale)), None, maker)
+        return self._rescaled(total, np.array(x.scale / (count * self.result.scale)), None, maker)
 
     # -- everything else -----------------------------------------------------------------------
 
@@ -366,11 +386,10 @@ class _Form:
                 origin=None,
             )
             known[op.result] = evaluate(small, arrays, self.module.weights)[0]
-        typed_op = typed.Quantize.of(self.op)
         least, most = self._limits()
         scaled = np.rint(known[value] / np.float32(self.result.scale)) + self.result.zero
         entries = np.nan_to_num(scaled, nan=0.0).clip(least, most)
-        del typed_op
+        self.ops += reversed(chain)
         table = self.b.constant(entries.astype(self.op.result.type.dtype.numpy))
         return self.b.table(x.q, table)
 
@@ -398,7 +417,7 @@ class _Form:
     def _limited(self, limit: Op) -> tuple[int, int]:
         """Return the integers of the limits of a relu or clamp."""
         low, high = self._limits()
-        bounds = (0.0, None)
+        bounds: tuple[float | None, float | None] = (0.0, None)
         if limit.kind == "core.clamp":
             clamp = typed.Clamp.of(limit)
             bounds = (clamp.low, clamp.high)
@@ -426,7 +445,7 @@ class _Form:
         x: Value,
         factors: np.ndarray,
         axis: int | None,
-        kind,
+        kind: DType,
         input_zero: int,
         output_zero: int,
     ) -> Value | Refusal:
@@ -451,5 +470,3 @@ class _Form:
 
 
 PRODUCTS = ("core.conv", "core.matmul")
-#: The type of a form's method.
-Maker = Callable[[Op], "Value | Refusal"]

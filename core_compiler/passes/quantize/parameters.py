@@ -15,6 +15,8 @@ LEAST_SCALE = float(np.finfo(np.float32).tiny)
 #: Bits of a multiplier, which is of [2**30, 2**31), and the shifts that may follow it.
 MULTIPLIER_BITS = 31
 LEAST_SHIFT, MOST_SHIFT = 2, 62
+#: Steps by which a number on quantised operands may be further out of its range than in floats.
+SLACK = 4
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,12 @@ class Affine:
     def step_error(self, seen: Range) -> float:
         """Return the largest error of numbers of ``seen``, relative to the largest of them.
 
-        Half a step within the range of the integers, else the distance to its end.
+        Half a step within the range of the integers, else the distance to its end. Operands that
+        are quantised too move numbers out of the range: by ``SLACK`` steps.
         """
-        ends = ((q - self.zero) * self.scale for q in (self.low, self.high))
-        low, high = ends
-        error = max(0.5 * self.scale, low - seen.low, seen.high - high)
-        return min(1.0, 1.001 * error / seen.largest) if seen.largest else 0.0
+        low, high = ((q - self.zero) * self.scale for q in (self.low, self.high))
+        error = max(0.5 * self.scale, low - seen.low, seen.high - high) + SLACK * self.scale
+        return min(1.0, error / seen.largest) if seen.largest else 1.0
 
 
 def affine(of: Range, kind: DType, symmetric: bool = False) -> Affine:
