@@ -22,6 +22,7 @@ _NAMES = {
     "Compilation": "core_compiler.driver.compilation",
     "Options": "core_compiler.driver.compilation",
     "PipelineEdit": "core_compiler.pipelines.pipeline",
+    "Quantization": "core_compiler.pipelines.quantization",
     "Training": "core_compiler.training.config",
     "UserError": "core_compiler.support.errors",
 }
@@ -29,6 +30,7 @@ __all__ = [
     "Compilation",
     "Options",
     "PipelineEdit",
+    "Quantization",
     "Training",
     "UserError",
     "compile",

@@ -9,14 +9,9 @@ from typing import Any
 import numpy as np
 
 from core_compiler.passes.base import Pass
-from core_compiler.passes.canonicalise import Canonicalise
-from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
-from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
-from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
 from core_compiler.passes.quantize.observe import CALIBRATION, Observe
-from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.pipelines.pipeline import PipelineEdit, labels, meaning
 from core_compiler.support.errors import UserError
 
@@ -26,6 +21,7 @@ class Quantization:
     """Post-training quantisation of a model to bytes.
 
     ``calibration``  samples, each the model's inputs in order; none: the example inputs.
+    ``data``         a ``.npz`` file of samples (see :class:`Observe`), in place of ``calibration``.
     ``method``       how ranges are chosen: ``minmax``, or ``percentile`` of the magnitudes.
     ``percentile``   of that method.
     ``symmetric``    activations have the zero point 0.
@@ -33,6 +29,7 @@ class Quantization:
     """
 
     calibration: Sequence[Sequence[np.ndarray]] = ()
+    data: str = ""
     method: str = "minmax"
     percentile: float = 99.99
     symmetric: bool = False
@@ -46,14 +43,9 @@ class Quantization:
 
     def _passes(self) -> tuple[Pass, ...]:
         return (
-            Observe(method=self.method, percentile=self.percentile),
+            Observe(method=self.method, percentile=self.percentile, data=self.data),
             InsertQuantization(symmetric=self.symmetric, keep=",".join(self.keep)),
             Integerize(),
-            FoldConstants(),
-            SimplifyShapes(),
-            Canonicalise(),
-            EliminateCommonSubexpressions(),
-            EliminateDeadCode(),
         )
 
     def facts(self, inputs: Sequence[np.ndarray] | None) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
@@ -134,6 +135,18 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
         help="split a pass into several stages: the first N rewrites, the next N (20x1: twenty of "
         "one), then the rest",
     )
+    parser.add_argument(
+        "--quantize",
+        choices=("int8",),
+        help="quantise values to integers of 8 bits after training: passes observe, "
+        "insert_quantization and integerize at the end of the meaning half",
+    )
+    parser.add_argument(
+        "--calibrate",
+        metavar="FILE.npz",
+        help="arrays of samples for --quantize, by the names of the inputs (default: the example "
+        "inputs)",
+    )
 
 
 #: The optional arguments of add_model and add_compile that do not apply to a recording.
@@ -152,6 +165,8 @@ COMPILE_ONLY = (
     "order",
     "repeat",
     "cut",
+    "quantize",
+    "calibrate",
     "pass_timeout",
     "seconds",
     "target_option",
@@ -280,7 +295,7 @@ def pipeline_edit(arguments):
         if not equals:
             raise UserError(f"invalid value {text!r}", "--cut", "write PASS=N,N...")
         cuts[name] = read_cuts(parts, "--cut")
-    return PipelineEdit(
+    edit = PipelineEdit(
         tuple(arguments.skip),
         settings,
         limits,
@@ -289,6 +304,14 @@ def pipeline_edit(arguments):
         tuple(arguments.repeat),
         cuts,
     )
+    if arguments.calibrate and not arguments.quantize:
+        raise UserError("nothing is quantised", "--calibrate", "add --quantize int8")
+    if not arguments.quantize:
+        return edit
+    from core_compiler.pipelines.quantization import Quantization
+
+    data = str(Path(arguments.calibrate).resolve()) if arguments.calibrate else ""
+    return Quantization(data=data).edited(edit)
 
 
 def _own_pass(text: str) -> tuple[int | str, Any]:

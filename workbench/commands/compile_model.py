@@ -14,6 +14,8 @@ from workbench.support import units
 
 #: The most failed checks that the text lists.
 SHOWN = 20
+#: The quantised values with the largest errors that the text lists.
+WORST = 5
 
 
 def add_arguments(parser) -> None:
@@ -41,12 +43,18 @@ def add_arguments(parser) -> None:
         "compared",
     )
     parser.add_argument(
+        "--integer-only",
+        action="store_true",
+        help="with --quantize: exit code 1 if an op is left in floats",
+    )
+    parser.add_argument(
         "--no-source", action="store_true", help="do not record the model's source files"
     )
 
 
 def run(arguments) -> int:
     from core_compiler.debug.check import summary
+    from core_compiler.driver.quantization_report import report
     from core_compiler.ir.events import Observers
     from core_compiler.record import weight_files
     from workbench.commands.execution_times import ExecutionTimes
@@ -56,6 +64,8 @@ def run(arguments) -> int:
     path = output(arguments.output) if arguments.output else None
     if arguments.weights and path is None:
         raise UserError("no recording to write weights for", "--weights", "add -o FILE.run")
+    if arguments.integer_only and not arguments.quantize:
+        raise UserError("nothing is quantised", "--integer-only", "add --quantize int8")
     options = common.options(arguments, arguments.check)
     model = common.load(arguments)
     from workbench.model import jobs
@@ -98,9 +108,12 @@ def run(arguments) -> int:
         "execution": executed.result,
         "against": result,
     }
+    if arguments.quantize:
+        data["quantised"] = report(made)
     emit(arguments, data, lambda: _text(made, model, data, import_rows))
-    if checks["failed"] or data["against"] is None:
-        return int(checks["failed"] > 0)
+    left = arguments.integer_only and data["quantised"]["left_float"]
+    if checks["failed"] or left or data["against"] is None:
+        return int(bool(checks["failed"] or left))
     return exit_code(data["against"]["verdict"])
 
 
@@ -157,6 +170,22 @@ def output(text: str, suffix: str = ".run") -> Path:
     return path
 
 
+def quantised(found) -> str:
+    """Return what is in integers, what was lost, and what stayed in floats, as lines."""
+    ratio = "" if found["sqnr_db"] is None else f", {found['sqnr_db']:.1f} dB at the end"
+    lines = [f"quantised: {found['ops']} results in integers{ratio}"]
+    if found["losses"]:
+        rows = [
+            (row["op"], "-" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}", row["line"])
+            for row in found["losses"][:WORST]
+        ]
+        lines.append(table(("lost most", "dB", "model"), rows))
+    if found["left_float"]:
+        rows = [(row["op"], row["reason"], row["line"]) for row in found["left_float"][:SHOWN]]
+        lines.append(table(("left in floats", "why", "model"), rows))
+    return "\n".join(lines)
+
+
 def _against_text(against) -> str:
     if against is None:
         return ""
@@ -196,6 +225,8 @@ def _text(made, model, data, import_rows) -> str:
         )
     if data["not_executed"]:
         lines.append(f"not executed: {data['not_executed']}")
+    if data.get("quantised"):
+        lines.append(quantised(data["quantised"]))
     if data["recording"]:
         lines.append(f"recorded in {data['recording']}")
     return "\n".join(lines)

@@ -102,8 +102,9 @@ def stored_of(value: Value, rewriter: Rewriter, module: Module) -> Stored | Refu
     op = rewriter.producer(value)
     found = typed.Dequantize.match(op)
     if op is None or found is None:
-        maker = "an input" if op is None else op
-        return refuse("quantised operands", "{0:value} is not dequantised", maker)
+        if op is None:
+            return refuse("quantised operands", "an operand is an input that is not quantised")
+        return refuse("quantised operands", "{0:value} is not dequantised", op)
     if found.axis is not None:
         return refuse("one scale", "{0:value} has a scale for each channel", op)
     return _stored(found.q, op.operands[1:], rewriter, module, op)

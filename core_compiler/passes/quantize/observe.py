@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from typing_extensions import override
@@ -13,7 +14,7 @@ from core_compiler.ops.base import definition
 from core_compiler.ops.evaluation import evaluate
 from core_compiler.passes.base import Pass
 from core_compiler.passes.quantize.parameters import Range
-from core_compiler.support.errors import UserError
+from core_compiler.support.errors import UserError, nearest
 
 #: Facts of a compile: the calibration samples, and what this pass found on them.
 CALIBRATION, OBSERVED = "calibration", "observed"
@@ -38,12 +39,14 @@ class Observe(Pass):
     """Evaluate the model on calibration data and note the range of every value.
 
     ``method``: ``minmax``, or ``percentile`` of the magnitudes (McKinstry et al., 2018), which
-    leaves ``100 - percentile`` percent of them out. The samples are those of the compile, else its
-    example inputs.
+    leaves ``100 - percentile`` percent of them out. ``data``: a ``.npz`` file with an array for
+    each input, by its name, of its shape or with one more axis in front for the samples. Without,
+    the samples are those given to the compile, else its example inputs.
     """
 
-    method: str = "minmax"
+    method: str = field(default="minmax", metadata={"choices": METHODS})
     percentile: float = 99.99
+    data: str = ""
 
     @override
     def run(self, module: Module, context):
@@ -58,7 +61,10 @@ class Observe(Pass):
                 "pass 99.99, for example",
             )
         examples: Sequence[np.ndarray] | None = context.facts.get(EXAMPLES)
-        samples = context.facts.get(CALIBRATION) or ([] if examples is None else [examples])
+        if self.data:
+            samples = read_samples(Path(self.data), module.main.arguments, examples)
+        else:
+            samples = context.facts.get(CALIBRATION) or ([] if examples is None else [examples])
         if not samples:
             raise UserError(
                 "quantisation needs data", "observe", "pass example inputs or calibration samples"
@@ -72,7 +78,7 @@ class Observe(Pass):
         context.note(
             "note",
             f"{len(ranges)} values observed on {count} sample{'' if count == 1 else 's'}, "
-            f"{self.method}",
+            f"{self.method}" + (f" of {self.data}" if self.data else ""),
         )
         return module
 
@@ -83,6 +89,9 @@ class Observe(Pass):
         counts = {value: np.zeros(BINS, np.int64) for value in ranges}
         for number, sample in enumerate(samples):
             for value, array in _values(module, sample, number):
+                if value not in ranges:
+                    continue
+                array = array[np.isfinite(array)]
                 bins = (np.abs(array) * (BINS / (ranges[value].largest or 1.0))).astype(np.int64)
                 counts[value] += np.bincount(np.minimum(bins.ravel(), BINS - 1), minlength=BINS)
         made = {}
@@ -94,11 +103,19 @@ class Observe(Pass):
         return made
 
 
+def evaluated(module: Module, inputs: Sequence[np.ndarray]) -> Iterator[tuple[Value, np.ndarray]]:
+    """Yield the float values of main on example inputs, in f32, as they are computed."""
+    return _values(module, inputs, 0)
+
+
 def _ranges(module: Module, samples: Sequence[Sequence[np.ndarray]]) -> dict[Value, Range]:
     found: dict[Value, Range] = {}
     for number, sample in enumerate(samples):
         for value, array in _values(module, sample, number):
-            here = Range(float(array.min()), float(array.max()))
+            finite = array[np.isfinite(array)]  # a mask of attention has infinities
+            if not finite.size:
+                continue
+            here = Range(float(finite.min()), float(finite.max()))
             found[value] = found[value].joined(here) if value in found else here
     return found
 
@@ -136,10 +153,8 @@ def _values(
         for value, array in zip(op.results, made, strict=True):
             arrays[value] = array
             numbers = None if op.kind == "core.constant" else _numbers(value, array)
-            if numbers is not None:  # a mask of attention has infinities
-                finite = numbers[np.isfinite(numbers)]
-                if finite.size:
-                    yield value, finite
+            if numbers is not None:
+                yield value, numbers
         for value in {*op.uses(), *op.results}:
             if last.get(value, -1) <= position and value not in kept:
                 arrays.pop(value, None)
@@ -150,3 +165,63 @@ def _numbers(value: Value, array: np.ndarray) -> np.ndarray | None:
     if not value.type.dtype.is_float or not array.size:
         return None
     return np.asarray(array, np.float32)
+
+
+def read_samples(
+    path: Path, arguments: Sequence[Value], examples: Sequence[np.ndarray] | None
+) -> list[list[np.ndarray]]:
+    """Return the samples of a ``.npz`` file: for each the arrays of all arguments, in order.
+
+    Arguments that are not in the file have the value of the example. Raises UserError for a file
+    that cannot be read, names that are no arguments, and other shapes or kinds of numbers.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = {name: file[name] for name in file.files}
+    except OSError as error:
+        raise UserError(
+            f"cannot be read: {error.strerror or error}", str(path), "pass a .npz file"
+        ) from None
+    except (ValueError, AttributeError):
+        raise UserError("no .npz file of arrays", str(path), "write it with numpy.savez") from None
+    names = [v.name or f"input{i}" for i, v in enumerate(arguments)]
+    for name in held:
+        if name not in names:
+            fix = nearest(name, names, f"name the arrays {', '.join(names[:8])}")
+            raise UserError(f"no input is called {name!r}", str(path), fix)
+    columns: list[np.ndarray] = []
+    for position, (name, value) in enumerate(zip(names, arguments, strict=True)):
+        if name in held:
+            columns.append(_samples_of(held[name], value, f"{name} in {path}"))
+        elif examples is not None:
+            columns.append(np.asarray(examples[position])[np.newaxis])
+        else:
+            raise UserError(f"no array {name!r}", str(path), "add one for each input")
+    count = max(len(c) for c in columns)
+    for name, column in zip(names, columns, strict=True):
+        if len(column) not in (1, count):
+            raise UserError(
+                f"{name} has {len(column)} samples, another input {count}",
+                str(path),
+                "give each input as many samples",
+            )
+    if not count:
+        raise UserError("no samples", str(path), "add at least one")
+    return [[c[min(i, len(c) - 1)] for c in columns] for i in range(count)]
+
+
+def _samples_of(array: np.ndarray, value: Value, where: str) -> np.ndarray:
+    """Return an array of a file with an axis of samples in front, in the argument's dtype."""
+    shape, kind = tuple(value.type.shape), value.type.dtype
+    if array.shape == shape:
+        array = array[np.newaxis]
+    if array.shape[1:] != shape:
+        raise UserError(
+            f"shape {array.shape}, expected {shape} or (samples, {', '.join(map(str, shape))})",
+            where,
+            "give it the shape of the input",
+        )
+    same_kind = (array.dtype.kind == "f") == kind.is_float
+    if not same_kind and array.dtype != kind.numpy:
+        raise UserError(f"{array.dtype}, expected {kind}", where, "cast it")
+    return array.astype(kind.numpy)
