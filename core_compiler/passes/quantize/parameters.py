@@ -66,7 +66,7 @@ def affine(of: Range, kind: DType, symmetric: bool = False) -> Affine:
     least, most = integer_range(kind)
     low, high = min(of.low, 0.0), max(of.high, 0.0)
     if low == high:
-        return Affine(1.0, 0, kind, least, most)
+        return Affine(1.0, 0, kind, -most if symmetric else least, most)
     if symmetric:
         scale = _f32(max(-low, high) / most)
         return Affine(scale, 0, kind, -most, most)
