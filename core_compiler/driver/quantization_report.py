@@ -1,4 +1,4 @@
-"""What a quantised compile lost: per value and at the end, and what stayed in floats."""
+"""Report of a quantised compile: the loss per value and at the end, and what stayed in floats."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.rewriter import Rewriter
 from core_compiler.ir.verifier import where_of
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.quantize.insert_quantization import QUANTISED, Quantised
 from core_compiler.passes.quantize.integerize import integers
 from core_compiler.passes.quantize.observe import evaluated
 
-#: Kinds between integers and floats, which no target computes in either.
-_BORDERS = ("core.quantize", "core.dequantize", "core.constant", "core.broadcast")
+#: Ops between integers and floats, which no target computes in either.
+_BORDERS = (typed.Quantize, typed.Dequantize, typed.Constant, typed.Broadcast)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def left_float(module: Module) -> list[dict[str, str]]:
     rows = []
     for op in _needed(module):
         is_float = any(v.type.dtype.is_float for v in op.results)
-        if is_float and op.kind not in _BORDERS and not _is_border(op, rewriter):
+        if is_float and not _is_border(op, rewriter):
             rows.append(
                 {"op": op.kind, "reason": _reason(op, rewriter, module), "line": where_of(op)}
             )
@@ -84,7 +85,9 @@ def left_float(module: Module) -> list[dict[str, str]]:
 
 
 def _is_border(op: Op, rewriter: Rewriter) -> bool:
-    """Return whether an op only moves an input that is quantised next."""
+    """Return whether an op is between integers and floats, or moves an input quantised next."""
+    if any(t.match(op) for t in _BORDERS):
+        return True
     users = rewriter.users(op.results[0])
     moves = has_trait(op, "view") and rewriter.producer(op.operands[0]) is None
     return moves and bool(users) and all(u.kind == "core.quantize" for u in users)

@@ -13,7 +13,7 @@ from math import prod
 
 from core_compiler.ir import Op, Value
 from core_compiler.ops.base import TypeRuleError
-from core_compiler.ops.rules import F32
+from core_compiler.ops.rules import F32, F64
 
 #: sqrt(2 / pi) and the cubic's factor of the tanh form of gelu, as in PyTorch.
 GELU_BETA = 0.7978845608028654
@@ -77,7 +77,7 @@ def along(b, v: Value, x: Value, axis: int | None) -> Value:
 def quantised(
     b, x: Value, scale: Value, zero: Value | None, axis: int | None, reciprocal: bool
 ) -> Value:
-    """Return ``round(x / scale) + zero point`` in f32, not yet limited to a range of integers.
+    """Return ``round(x / scale) + zero point`` in f32 (f64 of f64), not yet limited to a range.
 
     With ``reciprocal``, ``x`` is multiplied by 1 / scale.
     """
@@ -85,5 +85,7 @@ def quantised(
         scaled = b.mul(x, along(b, b.div(b.scalar_like(1, scale), scale), x, axis))
     else:
         scaled = b.div(x, along(b, scale, x, axis))
-    made = b.round(as_dtype(b, scaled, F32))
-    return made if zero is None else b.add(made, along(b, as_dtype(b, zero, F32), made, axis))
+    made = b.round(scaled if scaled.type.dtype is F64 else as_dtype(b, scaled, F32))
+    if zero is None:
+        return made
+    return b.add(made, along(b, as_dtype(b, zero, made.type.dtype), made, axis))

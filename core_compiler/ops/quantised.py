@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core_compiler.ir import DType, dtype
+from core_compiler.ir import DType, Value, dtype
 from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.ops import typed
 from core_compiler.ops.base import Attr, OpDef, declare
@@ -21,6 +21,7 @@ from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.precision import RANGE
 from core_compiler.ops.rules import (
     F32,
+    F64,
     FLOATS,
     I32,
     I64,
@@ -117,13 +118,19 @@ def _dequantize_rule(types, attributes):
     return (q.with_(dtype=scale.dtype),)
 
 
+def _wide(x: Value) -> DType:
+    """Return the dtype in which a float is computed: f32, or f64."""
+    return F64 if x.type.dtype is F64 else F32
+
+
 def _dequantize(b, op: typed.Dequantize):
     q, scale, *zero = op.operands
     whole = as_dtype(b, q, I32)
     if zero:
         whole = b.sub(whole, along(b, as_dtype(b, zero[0], I32), whole, op.axis))
-    number = b.cast(whole, dtype=F32)
-    made = b.mul(number, along(b, as_dtype(b, scale, F32), number, op.axis))
+    wide = _wide(scale)
+    number = b.cast(whole, dtype=wide)
+    made = b.mul(number, along(b, as_dtype(b, scale, wide), number, op.axis))
     return as_dtype(b, made, op.result.type.dtype)
 
 
@@ -142,12 +149,13 @@ def _fake_rule(types, attributes):
 def _fake(b, op: typed.FakeQuantize):
     x, scale, *zero = op.operands
     dtype_of_x = x.type.dtype
-    x, scale = as_dtype(b, x, F32), as_dtype(b, scale, F32)
+    wide = _wide(x)
+    x, scale = as_dtype(b, x, wide), as_dtype(b, scale, wide)
     offset = zero[0] if zero else None
     made = quantised(b, x, scale, offset, op.axis, op.reciprocal)
     made = b.clamp(made, low=float(op.low), high=float(op.high))
     if offset is not None:
-        made = b.sub(made, along(b, as_dtype(b, offset, F32), made, op.axis))
+        made = b.sub(made, along(b, as_dtype(b, offset, wide), made, op.axis))
     return as_dtype(b, b.mul(made, along(b, scale, made, op.axis)), dtype_of_x)
 
 

@@ -76,11 +76,11 @@ OPTIONAL: Mapping[str, Pass] = {
         Saturate(),
         RoundCorrectly(),
         WidenSums(),
-        Rematerialise(),
-        Recompute(),
         Observe(),
         InsertQuantization(),
         Integerize(),
+        Rematerialise(),
+        Recompute(),
     )
 }
 

@@ -344,7 +344,7 @@ def test_files_of_samples(tmp_path):
     first, second = read_samples(path, arguments, None)
     assert (second[0] == 2).all() and (first[1] == second[1]).all()
     bad = {
-        "no input is called 'z'": {"z": x},
+        "unknown input 'z'": {"z": x},
         "no array 'y'": {"x": x},
         r"shape \(2, 4\), expected \(2, 3\)": {"x": np.ones((2, 4), np.float32), "y": x},
         "int64, expected f32": {"x": np.ones((2, 3), np.int64), "y": x},

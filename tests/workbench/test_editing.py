@@ -463,6 +463,9 @@ def test_one_of_ours_is_inserted_by_name_with_its_own_options(on):
         "saturate",
         "round_correctly",
         "widen_sums",
+        "observe",
+        "insert_quantization",
+        "integerize",
         "rematerialise",
     ]
     draft = do(on, on.base, do="insert", label="simplify_shapes", **{"pass": "saturate"})

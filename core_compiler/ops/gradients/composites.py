@@ -24,7 +24,7 @@ from core_compiler.ops.composite import (
 )
 from core_compiler.ops.gradients.reduction import over
 from core_compiler.ops.gradients.table import NoGradient, Term, gradient, of_one, rounded
-from core_compiler.ops.rules import F32, I64
+from core_compiler.ops.rules import F32, F64, I64
 
 # -- activations -----------------------------------------------------------------------------------
 
@@ -300,7 +300,8 @@ def _mse_loss(b, op: typed.MseLoss, cotangents, wanted):
 def _fake_quantize(b, op: typed.FakeQuantize, cotangents, wanted):
     """Return dy where x is not limited, 0 elsewhere; the scale and the zero point get none."""
     (x, scale, *zero), (dy,) = op.operands, cotangents
-    numbers, scale = as_dtype(b, x, F32), as_dtype(b, scale, F32)
+    wide = F64 if x.type.dtype is F64 else F32
+    numbers, scale = as_dtype(b, x, wide), as_dtype(b, scale, wide)
     made = quantised(b, numbers, scale, zero[0] if zero else None, op.axis, op.reciprocal)
     for bound, test in ((op.low, b.ge), (op.high, b.le)):
         dy = b.select(test(made, b.scalar_like(bound, made)), dy, b.scalar_like(0, dy))

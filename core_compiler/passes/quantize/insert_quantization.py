@@ -207,16 +207,16 @@ def role(op: Op, rewriter: Rewriter) -> str | None:
     """
     if not op.results or not op.result.type.dtype.is_float:
         return None
-    if op.kind in ("core.conv", "core.matmul"):
+    if is_product(op):
         return "product"
     if op.kind == "core.mean":
         return "mean"
-    if has_trait(op, "view") or op.kind in ("core.concat", "core.max_pool", "core.slice"):
+    if moves_elements(op):
         return "moves"
     if not has_trait(op, "elementwise") or has_trait(op, "random"):
         return None
     varied = [v for v in dict.fromkeys(op.operands) if not is_constant(v, rewriter)]
-    if len(varied) == 2 and op.kind in ("core.add", "core.sub", "core.mul"):
+    if len(varied) == 2 and any(t.match(op) for t in (typed.Add, typed.Sub, typed.Mul)):
         return "sum"
     return "function" if len(varied) == 1 else None
 
@@ -231,11 +231,23 @@ def parts_of(op: Op, rewriter: Rewriter) -> tuple[Op, ...]:
     if kind == "product" and bias is not None and adds_constant(bias, op.result, rewriter):
         parts = (bias,)
     limit = _only_user((op, *parts)[-1].result, rewriter)
-    return (*parts, limit) if limit is not None and limit.kind in LIMITS else parts
+    return (*parts, limit) if limit is not None and is_limit(limit) else parts
 
 
-#: Functions that are limits of the integers.
-LIMITS = ("core.relu", "core.clamp")
+def is_product(op: Op) -> bool:
+    """Return whether an op multiplies by weights, and adds."""
+    return any(t.match(op) for t in (typed.Conv, typed.Matmul))
+
+
+def moves_elements(op: Op) -> bool:
+    """Return whether the elements of the result are elements of the operands."""
+    selects = any(t.match(op) for t in (typed.Concat, typed.MaxPool, typed.Slice))
+    return selects or has_trait(op, "view")
+
+
+def is_limit(op: Op) -> bool:
+    """Return whether an op is a limit of the integers."""
+    return any(t.match(op) for t in (typed.Relu, typed.Clamp))
 
 
 def _only_user(value: Value, rewriter: Rewriter) -> Op | None:
@@ -266,7 +278,8 @@ def is_constant(value: Value, rewriter: Rewriter) -> bool:
         return False
     if maker.kind == "core.constant":
         return True
-    moved = has_trait(maker, "view") or maker.kind in ("core.broadcast", "core.dequantize")
+    spread = any(t.match(maker) for t in (typed.Broadcast, typed.Dequantize))
+    moved = spread or has_trait(maker, "view")
     return moved and all(is_constant(v, rewriter) for v in maker.operands)
 
 

@@ -17,11 +17,13 @@ from core_compiler.ops.evaluation import constant_array, evaluate
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass
 from core_compiler.passes.quantize.insert_quantization import (
-    LIMITS,
     QUANTISED,
     Quantised,
     constant_of,
     is_constant,
+    is_limit,
+    is_product,
+    moves_elements,
 )
 from core_compiler.passes.quantize.parameters import fixed_point
 
@@ -151,7 +153,7 @@ def integers(
 
 @dataclass
 class _Form:
-    """What a ``quantize`` rounds: an op, perhaps its bias, perhaps limits, from the end."""
+    """The float ops before a ``quantize``: an op, perhaps its bias, perhaps limits."""
 
     op: Op
     result: Stored
@@ -179,7 +181,7 @@ class _Form:
         if table is not None:
             return "function", table
         low, high = self._limits()
-        if maker.kind in LIMITS:
+        if is_limit(maker):
             low, high = self._limited(maker)
             self.ops.append(maker)
             maker = self.rewriter.producer(maker.operands[0])
@@ -199,20 +201,20 @@ class _Form:
             constants = [v for v in maker.operands if is_constant(v, self.rewriter)]
             others = [v for v in maker.operands if v not in constants]
             before = self.rewriter.producer(others[0]) if len(others) == 1 else None
-            if len(constants) == 1 and before is not None and before.kind in PRODUCTS:
+            if len(constants) == 1 and before is not None and is_product(before):
                 bias = constant_of(constants[0], self.rewriter, self.module)
                 self.ops.append(maker)
                 maker = before
         self.ops.append(maker)
-        if maker.kind in PRODUCTS:
+        if is_product(maker):
             return self._named("product", self._product(maker, bias))
-        if maker.kind in ("core.add", "core.sub"):
+        if typed.Add.match(maker) or typed.Sub.match(maker):
             return self._named("sum", self._sum(maker))
         if maker.kind == "core.mul":
             return self._named("product", self._pair(maker))
         if maker.kind == "core.mean":
             return self._named("mean", self._mean(maker))
-        if has_trait(maker, "view") or maker.kind in ("core.concat", "core.max_pool"):
+        if moves_elements(maker):
             return self._named("moves", self._moved(maker))
         return refuse("ops in integers", "{1} has no form in integers", self.op, maker)
 
@@ -468,6 +470,3 @@ class _Form:
             input_zero=input_zero,
             output_zero=output_zero,
         )
-
-
-PRODUCTS = ("core.conv", "core.matmul")

@@ -27,7 +27,7 @@ METHODS = ("minmax", "percentile")
 
 @dataclass(frozen=True)
 class Observed:
-    """What was seen: ``ranges`` for the scales, ``examples`` of the compile's example inputs."""
+    """The ranges of the values: ``ranges`` for scales, ``examples`` on the example inputs."""
 
     ranges: Mapping[Value, Range]
     examples: Mapping[Value, Range]
@@ -188,7 +188,7 @@ def read_samples(
     for name in held:
         if name not in names:
             fix = nearest(name, names, f"name the arrays {', '.join(names[:8])}")
-            raise UserError(f"no input is called {name!r}", str(path), fix)
+            raise UserError(f"unknown input {name!r}", str(path), fix)
     columns: list[np.ndarray] = []
     for position, (name, value) in enumerate(zip(names, arguments, strict=True)):
         if name in held:

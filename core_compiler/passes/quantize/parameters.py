@@ -37,7 +37,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Affine:
-    """How a tensor is quantised: ``(q - zero) * scale`` for q of ``dtype`` in ``low..high``."""
+    """Parameters of a tensor: ``(q - zero) * scale`` for q of ``dtype`` in ``low..high``."""
 
     scale: float
     zero: int
