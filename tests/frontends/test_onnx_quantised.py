@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+import core_compiler as cc
 from core_compiler.frontends.onnx.importer import import_proto
 from core_compiler.support.errors import UserError
-from tests.frontends.onnx_models import one_node, onnxruntimes, ours
+from tests.frontends.onnx_models import model_of, one_node, onnxruntimes, ours
 
 DOMAIN = "com.microsoft"
 KINDS = {np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8}
@@ -215,3 +216,51 @@ def test_what_is_not_read_says_so():
     arrays["xs"] = f32([0.03, 0.04])
     with pytest.raises(UserError, match=r"a scale of shape \(2,\), expected one number"):
         import_proto(quantised(np.uint8, "QLinearGlobalAveragePool", arrays))
+
+
+def test_a_model_that_is_quantised_becomes_one_of_integers():
+    """QuantizeLinear and DequantizeLinear around a convolution, a sum and a relu."""
+    w = numbers(np.int8, 4, 3, 3, 3)
+    facts = {
+        "s": f32(0.02),
+        "z": np.array(-3, np.int8),
+        "w": w,
+        "ws": f32([0.01, 0.02, 0.015, 0.01]),
+        "wz": np.zeros(4, np.int8),
+        "b": random(1).integers(-500, 500, 4).astype(np.int32),
+        "bs": f32([2e-4, 4e-4, 3e-4, 2e-4]),
+        "ys": f32(0.05),
+        "yz": np.array(-100, np.int8),
+    }
+
+    def node(kind, inputs, output, **attributes):
+        return helper.make_node(kind, inputs.split(), [output], **attributes)
+
+    nodes = [
+        node("QuantizeLinear", "x s z", "xq"),
+        node("DequantizeLinear", "xq s z", "xd"),
+        node("DequantizeLinear", "w ws wz", "wd", axis=0),
+        node("DequantizeLinear", "b bs", "bd", axis=0),
+        node("Conv", "xd wd bd", "c", pads=[1, 1, 1, 1]),
+        node("Relu", "c", "r"),
+        node("QuantizeLinear", "r ys yz", "yq"),
+        node("DequantizeLinear", "yq ys yz", "yd"),
+        node("Add", "yd yd", "a"),
+        node("QuantizeLinear", "a ys yz", "aq"),
+    ]
+    x = random(2).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    model = model_of(
+        nodes,
+        [("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [("aq", TensorProto.INT8, [1, 4, 8, 8])],
+        [numpy_helper.from_array(v, n) for n, v in facts.items()],
+    )
+    made = cc.compile(model, (x,), quantize=cc.Quantization(), check=True)
+    assert made.finding is None
+    stages = {stage.name: stage for stage in made.stages}
+    assert not stages["insert_quantization"].rewrites
+    rules = [r.rule for r in stages["integerize"].rewrites]
+    assert rules == ["a product in integers", "a sum in integers"]
+    (wanted,) = onnxruntimes(model, {"x": x})
+    difference = np.abs(np.asarray(made(x)[0]).astype(int) - wanted)
+    assert difference.max() <= 2 and (difference > 1).mean() < 0.01

@@ -37,8 +37,9 @@ class InsertQuantization(Pass):
     Activations have one scale, weights one for each channel of the result. What only moves or
     selects elements (views, concatenations, maxima of windows) shares the parameters of its
     operands. A bias and an activation function stay with their product: the values between are not
-    quantised. ``symmetric``: activations have the zero point 0. ``keep``: names of ops, separated
-    by commas, that stay in floats (as much of a result's name as is given).
+    quantised. What the model quantises itself stays as it is. ``symmetric``: activations have the
+    zero point 0. ``keep``: names of ops, separated by commas, that stay in floats (as much of a
+    result's name as is given).
     """
 
     exact = False
@@ -85,11 +86,12 @@ class _Plan:
             if kind is None or not activations:
                 continue
             result = (op, *parts_of(op, self.rewriter))[-1].result
-            for value in (*activations, result):
+            values = [v for v in (*activations, result) if not self._is_quantised(v)]
+            for value in values:
                 self.group.setdefault(value, value)
             if kind == "moves":
-                for value in (*activations[1:], result):
-                    self._share(activations[0], value)
+                for value in values[1:]:
+                    self._share(values[0], value)
             if kind == "product":
                 weighted.append(op)
         self._choose()
@@ -103,6 +105,14 @@ class _Plan:
 
     def _is_activation(self, value: Value) -> bool:
         return value in self.observed.ranges and not is_constant(value, self.rewriter)
+
+    def _is_quantised(self, value: Value) -> bool:
+        """Return whether the model itself quantises a value: what it reads or writes."""
+        users = self.rewriter.users(value)
+        if typed.Dequantize.match(self.rewriter.producer(value)) is not None:
+            return True
+        stored = all(typed.Quantize.match(user) is not None for user in users)
+        return bool(users) and stored and not self.rewriter.is_output(value)
 
     def _root(self, value: Value) -> Value:
         while self.group[value] is not value:
@@ -141,6 +151,8 @@ class _Plan:
         if index is None or not is_constant(op.operands[index], self.rewriter):
             return
         value = op.operands[index]
+        if typed.Dequantize.match(self.rewriter.producer(value)) is not None:
+            return
         array = np.asarray(constant_of(value, self.rewriter, self.module), np.float32)
         rest = tuple(a for a in range(array.ndim) if a != axis)
         lows, highs = array.min(axis=rest), array.max(axis=rest)
