@@ -139,7 +139,7 @@ def test_every_optimizer_updates_in_place(name):
     step = _step(optimizer=name)
     apart = _step(optimizer=name, edit=PipelineEdit(skip=("update_in_place",)))
     assert _ran(step) == _ran(apart)
-    taken = {a.alias for a in step._loaded().outputs if a.alias >= 0}
+    taken = {a.alias for a in step._loaded(step.own_bound()).outputs if a.alias >= 0}
     wanted = set(step.roles.numbers("parameter", "slot"))
     assert wanted <= taken
 
@@ -175,7 +175,7 @@ def test_shards_and_recomputation_together():
     wanted = _ran(_step(shards=2))
     step = _step(shards=2, recompute=0.7)
     assert _ran(step) == wanted
-    assert {a.alias for a in step._loaded().outputs} & set(step.roles.numbers("parameter"))
+    assert {a.alias for a in step._loaded(step.own_bound()).outputs} & set(step.roles.numbers("parameter"))
 
 
 def test_a_loss_that_is_not_finite_leaves_all_as_it_was():
