@@ -175,7 +175,8 @@ def test_shards_and_recomputation_together():
     wanted = _ran(_step(shards=2))
     step = _step(shards=2, recompute=0.7)
     assert _ran(step) == wanted
-    assert {a.alias for a in step._loaded(step.own_bound()).outputs} & set(step.roles.numbers("parameter"))
+    outputs = step._loaded(step.own_bound()).outputs
+    assert {a.alias for a in outputs} & set(step.roles.numbers("parameter"))
 
 
 def test_a_loss_that_is_not_finite_leaves_all_as_it_was():
