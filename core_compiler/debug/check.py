@@ -457,7 +457,7 @@ def _complaint(rewrite: Rewrite, worst: float) -> str:
     if tolerance is None:
         return f"{rule} is declared bit-exact but changed values (relative error {worst:.3g})"
     if rewrite.steps and not np.isfinite(worst):
-        return f"{rule} is declared within {rewrite.steps} steps but integers differ by more"
+        return f"{rule} may move integers by {rewrite.steps} but moved some by more"
     return f"{rule} is declared within {tolerance:g} but the relative error is {worst:.3g}"
 
 

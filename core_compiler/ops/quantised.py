@@ -65,7 +65,7 @@ def _limits(attributes: Mapping[str, Any], kind: DType) -> tuple[int, int]:
     low, high = least if low is None else low, most if high is None else high
     need(
         least <= low <= high <= most,
-        f"values {low} to {high} are no part of the range of {kind.name}, {least} to {most}",
+        f"values {low} to {high} are not within the range of {kind.name}, {least} to {most}",
     )
     return low, high
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import core_compiler as cc
 from core_compiler.driver.quantization_report import report
-from core_compiler.ir import dtype
+from core_compiler.ir import Rewriter, dtype
+from core_compiler.ir.refusal import Refusal
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.evaluation import constant_array
 from core_compiler.passes.quantize import insert_quantization, integerize
@@ -312,6 +313,35 @@ def test_weights_along_another_axis_are_refused(monkeypatch):
     made, _, _ = _compiled("residual", check=False)
     reasons = {row["reason"] for row in report(made)["left_float"]}
     assert any("are not those of its channels" in reason for reason in reasons)
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+def _refusal(build, *types) -> str:
+    module = specs.reach("canonicalise", build, *types).module
+    rewriter = Rewriter(module.main.body)
+    last = next(o for o in reversed(module.main.body.ops) if o.kind == "core.quantize")
+    found = integerize.integers(last, rewriter, module, Builder(module.weights))
+    assert isinstance(found, Refusal)
+    return str(found)
+
+
+def _quantised_product(b, q, w, scale=0.1):
+    s, out = (b.constant(np.float32(v)) for v in (0.1, scale))
+    return b.quantize(b.matmul(b.dequantize(q, s), b.dequantize(w, s)), out, dtype="i8")
+
+
+def test_sums_that_may_not_fit_in_32_bits_stay_in_floats():
+    assert "adds 40000 terms" in _refusal(_quantised_product, "1x40000xi8", "40000x2xi8")
+    assert "is of i16, not of bytes" in _refusal(_quantised_product, "1x4xi16", "4x2xi8")
+    assert "are of i16" in _refusal(_quantised_product, "1x4xi8", "4x2xi16")
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.1, float("nan")])
+def test_scales_that_are_not_positive_are_refused(scale):
+    reason = _refusal(lambda b, q, w: _quantised_product(b, q, w, scale), "1x4xi8", "4x2xi8")
+    assert "the scale of" in reason
 
 
 # -- bad input -------------------------------------------------------------------------------------

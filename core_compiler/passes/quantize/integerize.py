@@ -13,6 +13,7 @@ from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.costs import cost
 from core_compiler.ops.evaluation import constant_array, evaluate
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass
@@ -30,6 +31,8 @@ from core_compiler.passes.quantize.parameters import fixed_point
 I8, I32 = dtype("i8"), dtype("i32")
 #: Bits below the point of the operands of a sum, which have the larger of both scales.
 SUM_BITS = 20
+#: The largest magnitude of a byte less its zero point.
+CENTRED = 255
 #: Steps of the result by which rounding in integers may differ from rounding in floats.
 STEPS = {"product": 1, "sum": 2, "mean": 1, "function": 1, "moves": 1}
 
@@ -117,8 +120,6 @@ def stored_by(op: Op, rewriter: Rewriter, module: Module) -> Stored | Refusal:
     found = typed.Quantize.of(op)
     if found.axis is not None:
         return refuse("one scale", "{0} has a scale for each channel", op)
-    if op.result.type.dtype.bits != 8:
-        return refuse("bytes", "{0} quantises to {1}", op, op.result.type.dtype)
     return _stored(op.result, op.operands[1:], rewriter, module, op)
 
 
@@ -129,6 +130,10 @@ def _stored(q, parameters, rewriter, module, op) -> Stored | Refusal:
         if maker is None or maker.kind != "core.constant":
             return refuse("constant parameters", "the parameters of {0} are computed", op)
         arrays.append(constant_array(maker, module.weights))
+    if q.type.dtype.bits != 8:
+        return refuse("bytes", "{0} is of {1}, not of bytes", op, q.type.dtype)
+    if not float(arrays[0]) > 0:
+        return refuse("a positive scale", "the scale of {0} is {1}", op, float(arrays[0]))
     zero = int(arrays[1]) if len(arrays) > 1 else 0
     return Stored(q, float(arrays[0]), zero)
 
@@ -232,6 +237,11 @@ class _Form:
         if isinstance(weights, Refusal):
             return weights
         wide, scales, axis = weights
+        room = self._room(
+            cost(maker).flops // max(1, 2 * maker.result.type.elements), CENTRED**2, maker
+        )
+        if isinstance(room, Refusal):
+            return room
         total = maker.with_(
             operands=(x.centred(b), wide),
             results=(Value(maker.result.type.with_(dtype=I32)),),
@@ -240,11 +250,18 @@ class _Form:
         b.ops.append(total)
         made = total.result
         if bias is not None:
-            added = self._bias(bias, x.scale * scales, made, axis)
+            added = self._bias(bias, x.scale * scales, made, axis, room)
             if isinstance(added, Refusal):
                 return added
             made = b.add(made, added)
         return self._rescaled(made, x.scale * scales / self.result.scale, axis, maker)
+
+    def _room(self, terms: int, largest: int, maker: Op) -> int | Refusal:
+        """Return what i32 leaves beside a sum of so many terms, of at most ``largest`` each."""
+        room = integer_range(I32)[1] - terms * largest
+        if room >= 0:
+            return room
+        return refuse("sums of 32 bits", "{0} adds {1} terms", maker, terms)
 
     def _weights(self, maker: Op, value: Value) -> tuple[Value, np.ndarray, int | None] | Refusal:
         """Return the second operand in i32, its scales, and the axis of the result they lie on."""
@@ -252,6 +269,8 @@ class _Form:
         found = typed.Dequantize.match(op)
         if op is None or found is None:
             return refuse("quantised operands", "{0} is not quantised", op or maker)
+        if found.q.type.dtype.bits != 8:
+            return refuse("bytes", "the weights of {0} are of {1}", maker, found.q.type.dtype)
         if found.axis is None:
             stored = stored_of(value, self.rewriter, self.module)
             if isinstance(stored, Refusal):
@@ -275,7 +294,7 @@ class _Form:
         return self.b.cast(found.q, dtype=I32), scales, axis
 
     def _bias(
-        self, bias: np.ndarray, scale: np.ndarray, like: Value, axis: int | None
+        self, bias: np.ndarray, scale: np.ndarray, like: Value, axis: int | None, room: int
     ) -> Value | Refusal:
         """Return the bias in steps of the sum."""
         full = np.broadcast_to(bias, like.type.shape).astype(np.float64)
@@ -290,8 +309,7 @@ class _Form:
         if axis is not None:
             shape[axis] = -1
         steps = np.rint(part / (scale.reshape(shape) if axis is not None else scale))
-        low, high = integer_range(I32)
-        if (steps < low).any() or (steps > high).any():
+        if not (np.abs(steps) <= room).all():
             return refuse(
                 "a bias of 32 bits", "the bias of {0} is larger than its sum can be", self.op
             )
@@ -299,25 +317,28 @@ class _Form:
         return self.b.expand(held, like.type.shape)
 
     def _pair(self, maker: Op) -> Value | Refusal:
-        pair = [stored_of(v, self.rewriter, self.module) for v in maker.operands]
-        for found in pair:
-            if isinstance(found, Refusal):
-                return found
+        pair = self._both(maker)
+        if isinstance(pair, Refusal):
+            return pair
         x, y = pair
-        assert isinstance(x, Stored) and isinstance(y, Stored)
         made = self.b.mul(x.centred(self.b), y.centred(self.b))
         return self._rescaled(made, np.array(x.scale * y.scale / self.result.scale), None, maker)
+
+    def _both(self, maker: Op) -> tuple[Stored, Stored] | Refusal:
+        """Return the integers of both operands."""
+        left, right = (stored_of(v, self.rewriter, self.module) for v in maker.operands)
+        if isinstance(left, Refusal):
+            return left
+        return right if isinstance(right, Refusal) else (left, right)
 
     # -- sums ----------------------------------------------------------------------------------
 
     def _sum(self, maker: Op) -> Value | Refusal:
         """Add or subtract two values, both first in steps of the larger scale, divided by 2**20."""
-        pair = [stored_of(v, self.rewriter, self.module) for v in maker.operands]
-        for found in pair:
-            if isinstance(found, Refusal):
-                return found
+        pair = self._both(maker)
+        if isinstance(pair, Refusal):
+            return pair
         x, y = pair
-        assert isinstance(x, Stored) and isinstance(y, Stored)
         unit = 2 * max(x.scale, y.scale) / (1 << SUM_BITS)
         terms = []
         for each in (x, y):
@@ -334,6 +355,9 @@ class _Form:
             return x
         axes = typed.Mean.of(maker).axes
         count = prod(maker.operands[0].type.shape[a] for a in axes)
+        room = self._room(count, CENTRED, maker)
+        if isinstance(room, Refusal):
+            return room
         total = self.b.reduce_sum(x.centred(self.b), axes=axes)
         if total.type.shape != self.result.q.type.shape:
             total = self.b.reshape(total, shape=self.result.q.type.shape)
@@ -424,7 +448,10 @@ class _Form:
         if limit.kind == "core.clamp":
             clamp = typed.Clamp.of(limit)
             bounds = (clamp.low, clamp.high)
-        step = lambda number: round(number / self.result.scale) + self.result.zero  # noqa: E731
+
+        def step(number: float) -> int:
+            return round(number / self.result.scale) + self.result.zero
+
         if bounds[0] is not None:
             low = min(max(low, step(bounds[0])), high)
         if bounds[1] is not None:
