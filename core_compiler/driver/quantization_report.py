@@ -111,6 +111,9 @@ def _reason(op: Op, rewriter: Rewriter, module: Module) -> str:
             refused = integers(user, rewriter, module, Builder(module.weights))
             if isinstance(refused, Refusal):
                 return str(refused)
+    other = next((v.type.dtype for v in op.results if v.type.dtype.bits != 32), None)
+    if other is not None:
+        return f"it computes {other}; values of f32 are quantised"
     return f"{op.kind.split('.')[1]} has no form in integers"
 
 

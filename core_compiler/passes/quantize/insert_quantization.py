@@ -20,7 +20,7 @@ from core_compiler.support.errors import UserError
 
 #: The fact with the values that are quantised.
 QUANTISED = "quantised"
-I8 = dtype("i8")
+I8, F32 = dtype("i8"), dtype("f32")
 
 
 @dataclass(frozen=True)
@@ -212,12 +212,12 @@ def _stored(b: Builder, value: Value, chosen: Affine) -> Value:
 
 
 def role(op: Op, rewriter: Rewriter) -> str | None:
-    """Return how an op is quantised, or None if it is left in floats.
+    """Return how an op of f32 is quantised, or None if it is left in floats.
 
     ``product``, ``sum`` (of several values), ``mean``, ``moves`` (elements keep their values) or
     ``function`` (of one value, elementwise).
     """
-    if not op.results or not op.result.type.dtype.is_float:
+    if len(op.results) != 1 or any(v.type.dtype is not F32 for v in (*op.operands, op.result)):
         return None
     if is_product(op):
         return "product"
