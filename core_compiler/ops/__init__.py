@@ -39,6 +39,7 @@ from core_compiler.ops import normalization  # noqa: F401
 from core_compiler.ops import attention  # noqa: F401
 from core_compiler.ops import loss  # noqa: F401
 from core_compiler.ops import quantised  # noqa: F401
+from core_compiler.ops import integer_functions  # noqa: F401
 # isort: on
 
 __all__ = [

@@ -10,6 +10,7 @@ integer arithmetic (or f32, between floats and integers) is their meaning on eve
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import frexp
 from typing import Any
 
 from core_compiler.ir import DType, Value, dtype
@@ -34,8 +35,9 @@ from core_compiler.ops.rules import (
     show,
 )
 
-#: Bits of the value that is multiplied and of the product of ``rescale``: TOSA's ranges.
-SHIFTS = range(2, 63)
+#: Bits of the multiplier of ``rescale``, and the shifts that may follow it: TOSA's ranges.
+MULTIPLIER_BITS = 31
+LEAST_SHIFT, MOST_SHIFT = 2, 62
 #: A second rounding, half a unit of the 31st bit, is added for shifts above this.
 DOUBLE_FROM = 31
 
@@ -254,6 +256,26 @@ def _rescale(b, op: typed.Rescale):
         low, high = integer_range(kind)
         made = b.clamp(made, low=low, high=high)
     return as_dtype(b, made, kind)
+
+
+def fixed_point(factor: float) -> tuple[int, int] | None:
+    """Return (multiplier, shift) with ``multiplier / 2**shift`` nearest to ``factor``, or None.
+
+    Of 31 bits; a factor too small for the greatest shift has fewer. None for a factor that is not
+    positive, or of 2**29 or more.
+    """
+    if not 0 < factor < float(1 << (MULTIPLIER_BITS - LEAST_SHIFT)):
+        return None
+    fraction, exponent = frexp(factor)
+    multiplier = round(fraction * (1 << MULTIPLIER_BITS))
+    shift = MULTIPLIER_BITS - exponent
+    if multiplier == 1 << MULTIPLIER_BITS:
+        multiplier, shift = multiplier >> 1, shift - 1
+    if shift > MOST_SHIFT:
+        excess = min(shift - MOST_SHIFT, MULTIPLIER_BITS + 1)
+        multiplier = (multiplier + (1 << (excess - 1))) >> excess
+        shift = MOST_SHIFT
+    return (multiplier, shift) if shift >= LEAST_SHIFT else None
 
 
 declare(

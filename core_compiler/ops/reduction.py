@@ -47,9 +47,9 @@ REDUCTIONS = (
      "Product over the axes, always in sequence order; 1 for no elements; integers wrap",
      NUMBERS, True, (), SUM),
     ("reduce_max", "Largest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False,
-     ("exact", "canonical_nan"), FOLLOWS),
+     ("exact", "selects", "canonical_nan"), FOLLOWS),
     ("reduce_min", "Smallest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False,
-     ("exact", "canonical_nan"), FOLLOWS),
+     ("exact", "selects", "canonical_nan"), FOLLOWS),
     ("reduce_and", "Bitwise and over the axes; all ones for no elements", (*INTEGERS, BOOL), True,
      ("exact",), None),
     ("reduce_or", "Bitwise or over the axes; 0 for no elements", (*INTEGERS, BOOL), True,
@@ -337,12 +337,13 @@ def _limit(found: DType, lowest: bool):
     return info.min if lowest else info.max
 
 
+_KEPT = ("exact", "selects")
 #: Columns: name, meaning, initial value of an exclusive scan, traits.
 SCANS = (
     ("cumsum", "Running sum", "0", ("multilinear",)),
     ("cumprod", "Running product", "1", ()),
-    ("cummax", "Running maximum; NaN from the first NaN on", "the lowest value", ("exact",)),
-    ("cummin", "Running minimum; NaN from the first NaN on", "the highest value", ("exact",)),
+    ("cummax", "Running maximum; NaN from the first NaN on", "the lowest value", _KEPT),
+    ("cummin", "Running minimum; NaN from the first NaN on", "the highest value", _KEPT),
 )
 
 for _name, _summary, _start, _traits in SCANS:

@@ -52,7 +52,7 @@ declare(
         _sort,
         attributes={"axis": _AXIS, "descending": _DESCENDING},
         flops=_comparisons,
-        traits=traits("exact"),
+        traits=traits("exact", "selects"),
         precision=FOLLOWS,
         lower=hooks.Custom("sort"),
         gradient=RULES["sort"],

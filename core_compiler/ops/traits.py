@@ -23,6 +23,8 @@ TRAITS: Mapping[str, str] = MappingProxyType(
         "commutative": "swapping the two operands does not change a bit",
         "random": "the result depends on a seed, the iteration and the shard",
         "exact": "no rounding: elements are moved, compared, selected or counted (views as well)",
+        "selects": "each element of the result is an element of an operand of its dtype, chosen by "
+        "their order or by positions",
         "several_roundings": "f32 arithmetic rounds more than once: the result may be off by "
         "more than half an ulp",
         "view": "the result is a rearrangement of one operand, without arithmetic",

@@ -84,7 +84,7 @@ declare(
         _max_pool,
         attributes=_WINDOW,
         flops=_pool_flops,
-        traits=traits("exact", "windowed"),
+        traits=traits("exact", "selects", "windowed"),
         precision=FOLLOWS,
         lower=hooks.Window("max"),
         gradient=RULES["max_pool"],

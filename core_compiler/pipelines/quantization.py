@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from core_compiler.passes.base import Pass
+from core_compiler.passes.decompose import Decompose
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
 from core_compiler.passes.quantize.observe import CALIBRATION, Observe
 from core_compiler.pipelines.pipeline import PipelineEdit, labels, meaning
 from core_compiler.support.errors import UserError
+
+#: Composites whose parts have integer forms, not they themselves.
+PARTS = "attention,rotary_embedding,batch_norm"
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Quantization:
 
     def _passes(self) -> tuple[Pass, ...]:
         return (
+            Decompose(kinds=PARTS),
             Observe(method=self.method, percentile=self.percentile, data=self.data),
             InsertQuantization(symmetric=self.symmetric, keep=",".join(self.keep)),
             Integerize(),

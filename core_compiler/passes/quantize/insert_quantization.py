@@ -11,16 +11,24 @@ from typing_extensions import override
 from core_compiler.ir import Module, Op, Rewriter, Value, dtype
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.evaluation import evaluate
-from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass
 from core_compiler.passes.quantize.observe import OBSERVED, Observed
 from core_compiler.passes.quantize.parameters import Affine, Range, affine
+from core_compiler.passes.quantize.roles import (
+    constant_of,
+    hidden_by,
+    is_constant,
+    parts_of,
+    role,
+    weights_of,
+)
 from core_compiler.support.errors import UserError
 
 #: The fact with the values that are quantised.
 QUANTISED = "quantised"
-I8, F32 = dtype("i8"), dtype("f32")
+I8, I16 = dtype("i8"), dtype("i16")
+#: Sums and differences are in integers if the larger operand is at most so many times the other.
+MOST_APART = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -75,30 +83,63 @@ class _Plan:
     parameters: dict[Value, Affine] = field(default_factory=dict)
     #: Each dequantised value, and the value in floats before.
     quantised: dict[Value, Value] = field(default_factory=dict)
+    #: Ranges of constants that share the parameters of a value.
+    also: list[tuple[Value, Range]] = field(default_factory=list)
+    #: Values that are stored in 16 bits: scores, of which a softmax takes differences.
+    wide: set[Value] = field(default_factory=set)
 
     def run(self) -> None:
         anchors = [op for op in self.rewriter.ops if not self._is_kept(op)]
         parts = {part for op in anchors for part in parts_of(op, self.rewriter)}
-        weighted = []
+        products = []
         for op in anchors:
             kind = None if op in parts else role(op, self.rewriter)
-            activations = [v for v in dict.fromkeys(op.operands) if self._is_activation(v)]
-            if kind is None or not activations:
+            if kind is None or is_constant(op.result, self.rewriter):
                 continue
-            result = (op, *parts_of(op, self.rewriter))[-1].result
-            values = [v for v in (*activations, result) if not self._is_quantised(v)]
-            for value in values:
-                self.group.setdefault(value, value)
-            if kind == "moves":
-                for value in values[1:]:
-                    self._share(values[0], value)
-            if kind == "product":
-                weighted.append(op)
+            if self._quantise_around(op, kind) and kind == "product":
+                products.append(op)
         self._choose()
-        for op in weighted:
+        for op in products:
             self._quantise_weights(op)
         for value, chosen in self.parameters.items():
             self._insert(value, chosen)
+
+    def _quantise_around(self, op: Op, kind: str) -> bool:
+        """Note the values around ``op`` as quantised; return False if they cannot be."""
+        read, hides = hidden_by(op, self.rewriter) if kind == "softmax" else (None, None)
+        operands = op.operands if read is None else (read,)
+        activations = [v for v in dict.fromkeys(operands) if self._is_activation(v)]
+        if kind == "sum" and self._are_apart(activations):
+            return False
+        constants = self._constants(op) if kind == "moves" else {}
+        if not all(np.isfinite([r.low, r.high]).all() for r in constants.values()):
+            return False
+        result = (op, *parts_of(op, self.rewriter))[-1].result
+        values = [v for v in (*activations, result) if not self._is_quantised(v)]
+        for value in values:
+            self.group.setdefault(value, value)
+        if kind == "moves":
+            self.also += [(v, seen) for v in values[:1] for seen in constants.values()]
+            for value in values[1:]:
+                self._share(values[0], value)
+        readers = (op,) if hides is None else (hides,)
+        if read is not None and all(u in readers for u in self.rewriter.users(read)):
+            self.wide.add(read)
+        return bool(activations)
+
+    def _are_apart(self, values: Sequence[Value]) -> bool:
+        """Return whether one of two values is too large for the other to matter: a mask is."""
+        sizes = [self.observed.ranges[v].largest for v in values]
+        return bool(sizes) and max(sizes) > MOST_APART * min(sizes) > 0
+
+    def _constants(self, op: Op) -> dict[Value, Range]:
+        """Return the ranges of the constants among what an op moves."""
+        found = {}
+        for value in op.operands:
+            if value.type.dtype.is_float and is_constant(value, self.rewriter):
+                array = constant_of(value, self.rewriter, self.module)
+                found[value] = Range(float(array.min()), float(array.max()))
+        return found
 
     def _is_kept(self, op: Op) -> bool:
         return any((v.name or "").startswith(n) for v in op.results for n in self.keep)
@@ -129,9 +170,15 @@ class _Plan:
         for value in self.group:
             root, seen = self._root(value), self.observed.ranges[value]
             joined[root] = joined[root].joined(seen) if root in joined else seen
-        self.parameters = {
-            value: affine(joined[self._root(value)], I8, self.symmetric) for value in self.group
-        }
+        for value, seen in self.also:
+            root = self._root(value)
+            joined[root] = joined[root].joined(seen)
+        roots = [self._root(value) for value in self.group]
+        self.wide = {v for v in self.wide if roots.count(self._root(v)) == 1}
+        for value in self.group:
+            kind = I16 if value in self.wide else I8
+            symmetric = self.symmetric or kind is I16
+            self.parameters[value] = affine(joined[self._root(value)], kind, symmetric)
 
     def _insert(self, value: Value, chosen: Affine) -> None:
         """Let all readers of ``value`` read it quantised and back."""
@@ -146,19 +193,20 @@ class _Plan:
         self.quantised[made] = original
 
     def _quantise_weights(self, op: Op) -> None:
-        """Quantise constant weights, symmetrically, with a scale for each channel of the result."""
-        index, axis = weights_of(op)
-        if index is None or not is_constant(op.operands[index], self.rewriter):
-            return
-        value = op.operands[index]
-        if typed.Dequantize.match(self.rewriter.producer(value)) is not None:
-            return
+        """Quantise constant operands, symmetrically, weights with a scale for each channel."""
+        second, axis, _ = weights_of(op)
+        for index, value in enumerate(op.operands):
+            given = typed.Dequantize.match(self.rewriter.producer(value)) is not None
+            if is_constant(value, self.rewriter) and not given:
+                self._quantise_constant(op, value, axis if index == second else None)
+
+    def _quantise_constant(self, op: Op, value: Value, axis: int | None) -> None:
         array = np.asarray(constant_of(value, self.rewriter, self.module), np.float32)
         rest = tuple(a for a in range(array.ndim) if a != axis)
         lows, highs = array.min(axis=rest), array.max(axis=rest)
         chosen = [
             affine(Range(float(low), float(high)), I8, symmetric=True)
-            for low, high in zip(lows, highs, strict=True)
+            for low, high in zip(np.atleast_1d(lows), np.atleast_1d(highs), strict=True)
         ]
         scales = np.array([c.scale for c in chosen], np.float32)
         steps = scales.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
@@ -166,7 +214,8 @@ class _Plan:
         largest = float(np.abs(array).max())
         error = float(np.abs(whole * steps - array).max()) / largest if largest else 0.0
         b = Builder(self.module.weights)
-        b.dequantize(b.constant(whole), b.constant(scales), axis=axis)
+        held = b.constant(scales if axis is not None else scales[0])
+        b.dequantize(b.constant(whole), held, axis=axis)
         self._made_by(self._copied(value, [op]), b.ops, 1.001 * error)
 
     def _copied(self, value: Value, users: Sequence[Op]) -> Value:
@@ -206,98 +255,3 @@ def _stored(b: Builder, value: Value, chosen: Affine) -> Value:
     limits = {} if chosen.low == -chosen.high - 1 else {"low": chosen.low, "high": chosen.high}
     q = b.quantize(value, scale, zero, dtype=chosen.dtype, **limits)
     return b.dequantize(q, scale, zero)
-
-
-# -- what is quantised -----------------------------------------------------------------------------
-
-
-def role(op: Op, rewriter: Rewriter) -> str | None:
-    """Return how an op of f32 is quantised, or None if it is left in floats.
-
-    ``product``, ``sum`` (of several values), ``mean``, ``moves`` (elements keep their values) or
-    ``function`` (of one value, elementwise).
-    """
-    if len(op.results) != 1 or any(v.type.dtype is not F32 for v in (*op.operands, op.result)):
-        return None
-    if is_product(op):
-        return "product"
-    if op.kind == "core.mean":
-        return "mean"
-    if moves_elements(op):
-        return "moves"
-    if not has_trait(op, "elementwise") or has_trait(op, "random"):
-        return None
-    varied = [v for v in dict.fromkeys(op.operands) if not is_constant(v, rewriter)]
-    if len(varied) == 2 and any(t.match(op) for t in (typed.Add, typed.Sub, typed.Mul)):
-        return "sum"
-    return "function" if len(varied) == 1 else None
-
-
-def parts_of(op: Op, rewriter: Rewriter) -> tuple[Op, ...]:
-    """Return the ops that belong to a product or sum: its bias, and what limits its result."""
-    kind = role(op, rewriter)
-    if kind not in ("product", "sum"):
-        return ()
-    parts: tuple[Op, ...] = ()
-    bias = _only_user(op.result, rewriter)
-    if kind == "product" and bias is not None and adds_constant(bias, op.result, rewriter):
-        parts = (bias,)
-    limit = _only_user((op, *parts)[-1].result, rewriter)
-    return (*parts, limit) if limit is not None and is_limit(limit) else parts
-
-
-def is_product(op: Op) -> bool:
-    """Return whether an op multiplies by weights, and adds."""
-    return any(t.match(op) for t in (typed.Conv, typed.Matmul))
-
-
-def moves_elements(op: Op) -> bool:
-    """Return whether the elements of the result are elements of the operands."""
-    selects = any(t.match(op) for t in (typed.Concat, typed.MaxPool, typed.Slice))
-    return selects or has_trait(op, "view")
-
-
-def is_limit(op: Op) -> bool:
-    """Return whether an op is a limit of the integers."""
-    return any(t.match(op) for t in (typed.Relu, typed.Clamp))
-
-
-def _only_user(value: Value, rewriter: Rewriter) -> Op | None:
-    users = rewriter.users(value)
-    return users[0] if len(users) == 1 and not rewriter.is_output(value) else None
-
-
-def adds_constant(op: Op, value: Value, rewriter: Rewriter) -> bool:
-    """Return whether ``op`` adds a constant to ``value``."""
-    if op.kind != "core.add":
-        return False
-    others = [v for v in op.operands if v is not value]
-    return len(others) == 1 and is_constant(others[0], rewriter)
-
-
-def weights_of(op: Op) -> tuple[int | None, int]:
-    """Return the number of the operand that is weights, and its axis of the result's channels."""
-    if op.kind == "core.conv":
-        return 1, 0
-    w = typed.Matmul.of(op).b
-    return (1, w.type.rank - 1) if w.type.rank == 2 else (None, 0)
-
-
-def is_constant(value: Value, rewriter: Rewriter) -> bool:
-    """Return whether a value is a constant, or constants moved or broadcast."""
-    maker = rewriter.producer(value)
-    if maker is None:
-        return False
-    if maker.kind == "core.constant":
-        return True
-    spread = any(t.match(maker) for t in (typed.Broadcast, typed.Dequantize))
-    moved = spread or has_trait(maker, "view")
-    return moved and all(is_constant(v, rewriter) for v in maker.operands)
-
-
-def constant_of(value: Value, rewriter: Rewriter, module: Module) -> np.ndarray:
-    """Return the array of a value for which :func:`is_constant` holds."""
-    maker = rewriter.producer(value)
-    assert maker is not None
-    arrays = [constant_of(v, rewriter, module) for v in maker.operands]
-    return evaluate(maker, arrays, module.weights)[0]

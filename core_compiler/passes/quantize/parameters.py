@@ -1,9 +1,8 @@
-"""Scales and zero points of ranges, and real factors as fixed-point numbers."""
+"""Scales and zero points of ranges."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import frexp
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from core_compiler.kernel_ir.scalars import integer_range
 
 #: The least scale: smaller ones are subnormal, and their reciprocal is not finite.
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
-#: Bits of a multiplier, which is of [2**30, 2**31), and the shifts that may follow it.
-MULTIPLIER_BITS = 31
-LEAST_SHIFT, MOST_SHIFT = 2, 62
 #: Steps by which a number on quantised operands may be further out of its range than in floats.
 SLACK = 4
 
@@ -77,23 +73,3 @@ def affine(of: Range, kind: DType, symmetric: bool = False) -> Affine:
 
 def _f32(scale: float) -> float:
     return float(np.float32(max(scale, LEAST_SCALE)))
-
-
-def fixed_point(factor: float) -> tuple[int, int] | None:
-    """Return (multiplier, shift) with ``multiplier / 2**shift`` nearest to ``factor``, or None.
-
-    Of 31 bits; a factor too small for the greatest shift has fewer. None for a factor that is not
-    positive, or of 2**29 or more.
-    """
-    if not 0 < factor < float(1 << (MULTIPLIER_BITS - LEAST_SHIFT)):
-        return None
-    fraction, exponent = frexp(factor)
-    multiplier = round(fraction * (1 << MULTIPLIER_BITS))
-    shift = MULTIPLIER_BITS - exponent
-    if multiplier == 1 << MULTIPLIER_BITS:
-        multiplier, shift = multiplier >> 1, shift - 1
-    if shift > MOST_SHIFT:
-        excess = min(shift - MOST_SHIFT, MULTIPLIER_BITS + 1)
-        multiplier = (multiplier + (1 << (excess - 1))) >> excess
-        shift = MOST_SHIFT
-    return (multiplier, shift) if shift >= LEAST_SHIFT else None

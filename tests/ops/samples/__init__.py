@@ -6,6 +6,7 @@ from tests.ops.samples import (
     effects,
     elementwise,
     gradients,
+    integer_functions,
     linear_algebra,
     movement,
     quantised,
@@ -21,6 +22,7 @@ SAMPLES: list[Sample] = [
     *gradients.SAMPLES,
     *linear_algebra.SAMPLES,
     *quantised.SAMPLES,
+    *integer_functions.SAMPLES,
 ]
 
 __all__ = ["SAMPLES", "TOLERANCE", "Sample"]

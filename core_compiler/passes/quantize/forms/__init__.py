@@ -1,0 +1,1 @@
+"""The integer forms of ops between dequantised and quantised values."""
