@@ -23,7 +23,7 @@ def table(form: Form, value: Value) -> Value | None:
             break
         if not has_trait(op, "elementwise") or has_trait(op, "random") or len(op.results) != 1:
             return None
-        varied = [v for v in op.operands if not is_constant(v, form.rewriter)]
+        varied = list(dict.fromkeys(v for v in op.operands if not is_constant(v, form.rewriter)))
         rest = [v for v in op.operands if v not in varied]
         if len(varied) != 1 or not all(is_scalar(v, form.rewriter) for v in rest):
             return None
