@@ -51,6 +51,7 @@ MODELS = (
     "vit-b16",
     "llama-4l",
     "resnet18",
+    "mobilenet-v2",
     "digits-cnn",
     "digits-mlp",
 )

@@ -86,6 +86,16 @@ _ENTRIES = (
         sizes=MappingProxyType({"image": 224}),
     ),
     SampleModel(
+        name="mobilenet-v2",
+        summary="image classifier, 52 convolutions in inverted residuals, 17 of them depthwise",
+        parameters=3_504_872,
+        flops=601_548_544,
+        inputs=(Input("pixels", "f32", (1, 3, 224, 224)),),
+        builder="sample_models.mobilenet:mobilenet_v2",
+        depth=(1, 2, 3, 4, 3, 3, 1),
+        sizes=MappingProxyType({"image": 224}),
+    ),
+    SampleModel(
         name="bert-base",
         summary="text encoder, 12 transformer layers, padded two-sentence input",
         parameters=109_482_240,

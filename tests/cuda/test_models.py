@@ -24,6 +24,7 @@ SHRUNKEN = {
     "digits-cnn": {"width": 0.25},
     "resnet18": {"width": 0.0625, "depth": 1, "image": 32},
     "resnet50": {"width": 0.0625, "depth": 1, "image": 32},
+    "mobilenet-v2": {"width": 0.0625, "depth": 1, "image": 32},
     "bert-base": {"width": 0.125, "depth": 1, "sequence": 16},
     "gpt2": {"width": 0.1, "depth": 1, "sequence": 16},
     "gpt2-decode": {"width": 0.1, "depth": 1, "past": 17},

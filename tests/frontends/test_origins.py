@@ -17,6 +17,7 @@ NARROW = {
     "digits-mlp": {},
     "resnet18": {"depth": 1, "image": 32},
     "resnet50": {"depth": 1, "image": 32},
+    "mobilenet-v2": {"depth": 1, "image": 32},
     "bert-base": {"depth": 1, "sequence": 16},
     "gpt2": {"depth": 1, "sequence": 16},
     "gpt2-decode": {"depth": 1, "past": 15},

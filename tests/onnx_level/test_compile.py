@@ -327,6 +327,7 @@ def test_a_light_model_in_onnxruntime_before_and_after(name: str, tmp_path: Path
         "digits-mlp",
         "resnet18",
         "resnet50",
+        "mobilenet-v2",
         "bert-base",
         "gpt2",
         "gpt2-decode",

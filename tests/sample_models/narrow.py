@@ -11,6 +11,7 @@ from sample_models import Built
 NARROW: dict[str, dict[str, Any]] = {
     "resnet50": {"width": 0.125, "depth": 1, "image": 64},
     "resnet18": {"width": 0.125, "depth": 1, "image": 64},
+    "mobilenet-v2": {"width": 0.125, "depth": 1, "image": 64},
     "bert-base": {"width": 0.125, "depth": 2, "sequence": 32},
     "gpt2": {"width": 0.125, "depth": 1, "sequence": 32},
     "gpt2-decode": {"width": 0.125, "depth": 2, "past": 31},

@@ -99,7 +99,7 @@ def test_no_weight_is_zero_or_one_everywhere(name: str) -> None:
         assert not bool((weight == 0).any()), key
 
 
-@pytest.mark.parametrize("name", ["resnet50", "resnet18", "digits-cnn"])
+@pytest.mark.parametrize("name", ["resnet50", "resnet18", "mobilenet-v2", "digits-cnn"])
 def test_batch_norm_statistics_are_those_of_data(name: str) -> None:
     built = build(name, **NARROW[name])
     norms = [m for m in built.module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
@@ -225,16 +225,50 @@ def test_figures_of_the_catalogue(name: str) -> None:
 
 
 def test_published_parameter_counts() -> None:
-    # torchvision's documentation (resnet, vit) and the checkpoints bert-base-uncased without its
+    # torchvision's documentation (resnet, mobilenet, vit) and the checkpoints bert-base-uncased without its
     # heads and gpt2 (its published 124M, the head being the embedding).
     published = {
         "resnet18": 11_689_512,
         "resnet50": 25_557_032,
+        "mobilenet-v2": 3_504_872,
         "bert-base": 109_482_240,
         "vit-b16": 86_567_656,
         "gpt2": 124_439_808,
     }
     assert {name: CATALOGUE[name].parameters for name in published} == published
+
+
+def test_mobilenet_is_that_of_transformers() -> None:
+    # Its weights, in order, in the library's implementation: the same function.
+    from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
+
+    built = build("mobilenet-v2", image=64)
+    config = MobileNetV2Config(
+        tf_padding=False, layer_norm_eps=1e-5, num_labels=1000, image_size=64
+    )
+    theirs = MobileNetV2ForImageClassification(config).eval()
+    ours = built.module.state_dict().values()
+    theirs.load_state_dict(dict(zip(theirs.state_dict(), ours, strict=True)))
+    with torch.no_grad():
+        expected = theirs(*built.example_inputs).logits
+    torch.testing.assert_close(outputs(built)[0], expected)
+
+
+def test_mobilenets_parameters_are_those_of_torchvision() -> None:
+    torchvision = pytest.importorskip("torchvision", reason="the layout is compared with its model")
+    theirs = torchvision.models.mobilenet_v2()
+    ours = build("mobilenet-v2").module
+    assert [p.shape for p in ours.parameters()] == [p.shape for p in theirs.parameters()]
+
+
+def test_relu6_of_mobilenet_limits_some_values() -> None:
+    built = build("mobilenet-v2", **NARROW["mobilenet-v2"])
+    limited: list[bool] = []
+    for module in built.module.modules():
+        if isinstance(module, torch.nn.ReLU6):
+            module.register_forward_hook(lambda _m, _x, y: limited.append(bool((y == 6).any())))
+    outputs(built)
+    assert len(limited) == 15 and all(limited)
 
 
 def test_seeded_numbers_have_not_changed() -> None:
