@@ -26,9 +26,11 @@ _STAGES = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-#: Factor on the seeded batch-norm weights before a ReLU6, which then limits one value in forty; at
-#: a deviation of 1 it would limit none, and a compiler that forgot the limit would go unnoticed.
-_GAIN = 3.0
+#: Batch norms before a ReLU6 have weights around 1.5 and biases around 2: most values are between
+#: its limits, some at each. Around 1 and 0 none is at 6, so a compiler that forgot this limit would
+#: go unnoticed, and half of them are at 0, which makes seeded weights amplify errors from layer to
+#: layer as trained ones do not: as integers of 8 bits, the results would be lost.
+_WEIGHT, _BIAS = 1.5, 2.0
 
 
 class InvertedResidual(nn.Module):
@@ -87,7 +89,8 @@ def mobilenet_v2(
     seeded.fill(module, seed)
     for layer in module.modules():
         if isinstance(layer, nn.Sequential) and isinstance(layer[-1], nn.ReLU6):
-            layer[-2].weight.data *= _GAIN
+            layer[-2].weight.data *= _WEIGHT
+            layer[-2].bias.data += _BIAS
     set_batch_norm_statistics(module, seed)
     return module.eval(), module.make_inputs(batch, seed)
 

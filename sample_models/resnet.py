@@ -17,6 +17,7 @@ from torch import nn
 from sample_models import seeded
 from sample_models.images import ImageModel, scaled, set_batch_norm_statistics
 
+
 class ImageClassifier(ImageModel):
     """`transformers`' image classifier as a function of one tensor."""
 
