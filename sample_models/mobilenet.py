@@ -89,8 +89,10 @@ def mobilenet_v2(
     seeded.fill(module, seed)
     for layer in module.modules():
         if isinstance(layer, nn.Sequential) and isinstance(layer[-1], nn.ReLU6):
-            layer[-2].weight.data *= _WEIGHT
-            layer[-2].bias.data += _BIAS
+            norm = layer[-2]
+            assert isinstance(norm, nn.BatchNorm2d)
+            norm.weight.data *= _WEIGHT
+            norm.bias.data += _BIAS
     set_batch_norm_statistics(module, seed)
     return module.eval(), module.make_inputs(batch, seed)
 

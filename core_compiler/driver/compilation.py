@@ -45,6 +45,7 @@ from core_compiler.numerics.contract import made_with
 from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.ops.positions import Positions
 from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext, is_builtin, run_pass
+from core_compiler.passes.quantize.insert_quantization import QUANTISED
 from core_compiler.pipelines.edit_data import edit_facts
 from core_compiler.pipelines.pipeline import (
     INITIAL_FACTS,
@@ -66,6 +67,10 @@ if TYPE_CHECKING:
     from core_compiler.exporters.memory_map import MemoryMap
     from core_compiler.exporters.notebook import KernelText
     from core_compiler.frontends.base import Imported
+
+
+#: The fact with what quantisation lost: an ``events.QuantisationRecord``.
+LOSSES = "losses"
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,7 @@ class Compilation:
         assert_no_flush_to_zero()  # passes fold constants, and check, with the reference
         self._stop_if_cancelled()
         if step.half == "implementation" and not self.identity:
-            self._set_identity()
+            self._end_meaning()
         stage = self._run(step)
         self._position += 1
         self.stages.append(stage)
@@ -182,7 +187,7 @@ class Compilation:
             self.observer.progress(self.next.label, self._position, total)
             self.step()
         if not self.identity:
-            self._set_identity()
+            self._end_meaning()
         self.observer.progress("done", total, total)
         return self
 
@@ -548,6 +553,7 @@ class Compilation:
             self.observer.figures({f"accumulated_error/{at}": error})
         if self.identity:
             self.observer.figures({"identity": self.identity})
+            self._announce_losses()
 
     def peek(self) -> Sequence[Rewrite]:
         """Return the rewrites that the next pass is going to make, without side effects.
@@ -655,6 +661,19 @@ class Compilation:
     def _stop_if_cancelled(self) -> None:
         if self.cancelled():
             raise Cancelled
+
+    def _end_meaning(self) -> None:
+        """Report what the passes so far determine: the identity, what quantisation lost."""
+        self._set_identity()
+        if QUANTISED in self.facts:
+            from core_compiler.driver.quantization_report import measured
+
+            self.facts[LOSSES] = measured(self)
+        self._announce_losses()
+
+    def _announce_losses(self) -> None:
+        if self.facts.get(LOSSES) is not None:
+            self.observer.quantisation(self.facts[LOSSES])
 
     def _set_identity(self) -> None:
         digest = hashlib.sha256(f"contract {CONTRACT_VERSION}:".encode())

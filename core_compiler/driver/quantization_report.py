@@ -1,86 +1,109 @@
-"""Report of a quantised compile: the loss per value and at the end, and what stayed in floats."""
+"""What a quantised compile lost, value by value and at the end, and what stayed in floats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import inf, log10
+from math import inf, log10, nan
 from typing import Any
 
 import numpy as np
 
-from core_compiler.driver.compilation import Compilation
+from core_compiler.driver.compilation import LOSSES, Compilation
 from core_compiler.driver.stage import Stage
 from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.events import FloatOpRecord, QuantisationRecord, QuantisedRecord
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.rewriter import Rewriter
 from core_compiler.ir.verifier import where_of
+from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.traits import has_trait
-from core_compiler.passes.quantize.insert_quantization import QUANTISED, Quantised
+from core_compiler.passes.quantize.insert_quantization import QUANTISED, Quantised, constant_of
 from core_compiler.passes.quantize.integerize import integers
-from core_compiler.passes.quantize.observe import evaluated
+from core_compiler.passes.quantize.observe import OBSERVED, Observed, evaluated
 
 #: Ops between integers and floats, which no target computes in either.
 _BORDERS = (typed.Quantize, typed.Dequantize, typed.Constant, typed.Broadcast)
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The signal-to-noise ratio in decibels of a quantised value, and the model's line."""
-
-    op: str
-    line: str
-    sqnr_db: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {"op": self.op, "line": self.line, "sqnr_db": finite(self.sqnr_db)}
-
-
-def finite(number: float) -> float | None:
-    """Return a number, or None for an infinity (a value without loss)."""
-    return number if abs(number) != inf else None
+#: Bins of the histograms of a value, in floats and dequantised.
+BINS = 32
 
 
 def report(made: Compilation) -> dict[str, Any] | None:
     """Return ``{ops, left_float, sqnr_db, worst, losses}`` of a compile, or None if not quantised.
 
     ``ops`` is the number of results in integers; ``left_float`` has the float ops with reason and
-    line; ``losses`` the ratio of each value on the example inputs, worst first.
+    line; ``losses`` what each value lost on the example inputs, worst first: ``sqnr_db``,
+    ``cosine``, ``saturated``, the range ``observed`` and that of the integers (see
+    ``events.QuantisedRecord``).
     """
+    found = made.facts[LOSSES] if LOSSES in made.facts else measured(made)
+    if found is None:
+        return None
+    makers = _makers(made, found.values)
+    losses = [_loss(value, makers.get(value.value)) for value in found.values]
+    return {
+        "ops": found.results,
+        "left_float": [
+            {"op": left.op.kind, "reason": left.reason, "line": where_of(left.op)}
+            for left in found.left
+        ],
+        "sqnr_db": finite(found.sqnr_db),
+        "worst": losses[0] if losses else None,
+        "losses": losses,
+    }
+
+
+def _makers(made: Compilation, values: Sequence[QuantisedRecord]) -> dict[Value, Op]:
+    modules = {made.stages[value.stage].module for value in values}
+    return {v: op for module in modules for v, op in module.main.body.producers().items()}
+
+
+def _loss(found: QuantisedRecord, maker: Op | None) -> dict[str, Any]:
+    return {
+        "op": found.value.name or ("input" if maker is None else maker.kind),
+        "scope": "" if maker is None or maker.origin is None else maker.origin.scope,
+        "line": "" if maker is None else where_of(maker),
+        "sqnr_db": finite(found.sqnr_db),
+        "cosine": None if found.cosine != found.cosine else found.cosine,
+        "saturated": found.saturated,
+        "observed": list(found.observed),
+        "range": list(found.range),
+        "alone_db": finite(found.alone_db),
+    }
+
+
+def finite(number: float | None) -> float | None:
+    """Return a number, or None for an infinity (a value without loss)."""
+    return None if number is None or abs(number) == inf else number
+
+
+def measured(made: Compilation) -> QuantisationRecord | None:
+    """Return what a compile lost on its example inputs; None if it is not quantised (yet)."""
     stages = {stage.name.partition("#")[0]: stage for stage in made.stages}
     known: Quantised | None = made.facts.get(QUANTISED)
-    integerized, observed = stages.get("integerize"), stages.get("observe")
-    if integerized is None or observed is None or known is None:
+    passes = [stages.get(name) for name in ("observe", "insert_quantization", "integerize")]
+    if known is None or None in passes:
         return None
-    found: dict[str, Any] = {
-        "ops": len(integerized.rewrites),
-        "left_float": left_float(integerized.module),
-        "sqnr_db": None,
-        "worst": None,
-        "losses": [],
-    }
+    observed, inserted, integerized = (stage for stage in passes if stage is not None)
+    losses: list[QuantisedRecord] = []
+    end = None
     if made.inputs is not None:
-        losses, end = _losses(observed, integerized, known, made.inputs)
-        found |= {
-            "sqnr_db": finite(end),
-            "worst": losses[0].to_json() if losses else None,
-            "losses": [loss.to_json() for loss in losses],
-        }
-    return found
+        made.observer.progress("measure what quantisation lost", 0, 0)
+        measuring = _Losses(observed, inserted, known, made.facts[OBSERVED])
+        losses, end = measuring.of(integerized.module, made.inputs)
+    left = left_float(integerized.module)
+    return QuantisationRecord(len(integerized.rewrites), end, losses, left)
 
 
-def left_float(module: Module) -> list[dict[str, str]]:
-    """Return the ops of main that compute floats: kind, reason and model line of each."""
+def left_float(module: Module) -> list[FloatOpRecord]:
+    """Return the ops of main that compute floats, and why."""
     rewriter = Rewriter(module.main.body)
     rows = []
     for op in _needed(module):
         is_float = any(v.type.dtype.is_float for v in op.results)
         if is_float and not _is_border(op, rewriter):
-            rows.append(
-                {"op": op.kind, "reason": _reason(op, rewriter, module), "line": where_of(op)}
-            )
+            rows.append(FloatOpRecord(op, _reason(op, rewriter, module)))
     return rows
 
 
@@ -117,29 +140,72 @@ def _reason(op: Op, rewriter: Rewriter, module: Module) -> str:
     return f"{op.kind.split('.')[1]} has no form in integers"
 
 
-def _losses(
-    observed: Stage, integerized: Stage, known: Quantised, inputs: Sequence[np.ndarray]
-) -> tuple[list[Loss], float]:
-    """Return the loss of each quantised value, worst first, and that of the results."""
-    outputs = observed.module.main.outputs
-    wanted = {*known.values.values(), *outputs}
-    floats = {v: a for v, a in evaluated(observed.module, inputs) if v in wanted}
-    ends = dict(zip(integerized.module.main.outputs, outputs, strict=True))
-    makers = observed.module.main.body.producers()
-    noise = signal = 0.0
-    losses = []
-    for value, array in evaluated(integerized.module, inputs):
-        before: Value | None = known.values.get(value)
-        if before is not None and before in floats:
-            maker = makers.get(before)
-            name = before.name or (maker.kind if maker is not None else "input")
-            losses.append(Loss(name, where_of(maker), sqnr(floats[before], array)))
-        if value in ends and ends[value] in floats:
-            exact = floats[ends[value]].astype(np.float64)
-            signal += float((exact**2).sum())
-            noise += float(((array - exact) ** 2).sum())
-    losses.sort(key=lambda loss: loss.sqnr_db)
-    return losses, _decibels(signal, noise)
+class _Losses:
+    """The measurement of a quantised model beside the one in floats."""
+
+    def __init__(self, observed: Stage, inserted: Stage, known: Quantised, ranges: Observed):
+        self._observed, self._inserted = observed, inserted
+        self._known, self._ranges = known.values, ranges.ranges
+        self._rewriter = Rewriter(inserted.module.main.body)
+        # Integerize defines the dequantised values again; the parameters are in the pass before.
+        self._dequantised = {v: d for d, v in inserted.facts[QUANTISED].values.items()}
+
+    def of(
+        self, module: Module, inputs: Sequence[np.ndarray]
+    ) -> tuple[list[QuantisedRecord], float]:
+        """Return what each value of ``module`` lost, worst first, and the ratio of the results."""
+        outputs = self._observed.module.main.outputs
+        wanted = {*self._known.values(), *outputs}
+        floats = {v: a for v, a in evaluated(self._observed.module, inputs) if v in wanted}
+        ends = dict(zip(module.main.outputs, outputs, strict=True))
+        noise = signal = 0.0
+        losses = []
+        for value, array in evaluated(module, inputs):
+            before = self._known.get(value)
+            if before is not None and before in floats:
+                losses.append(self._loss(before, floats[before], array))
+            if value in ends and ends[value] in floats:
+                exact = floats[ends[value]].astype(np.float64)
+                signal += float((exact**2).sum())
+                noise += float(((array - exact) ** 2).sum())
+        losses.sort(key=lambda loss: loss.sqnr_db)
+        return losses, _decibels(signal, noise)
+
+    def _loss(self, before: Value, exact: np.ndarray, array: np.ndarray) -> QuantisedRecord:
+        integers, low, high, step = self._covered(self._dequantised[before])
+        beyond = (exact < low - step / 2) | (exact > high + step / 2)
+        seen = self._ranges[before]
+        return QuantisedRecord(
+            before,
+            integers,
+            self._observed.index,
+            sqnr(exact, array),
+            cosine(exact, array),
+            float(beyond.mean()),
+            (seen.low, seen.high),
+            (float(low.min()), float(high.max())),
+            histograms(exact, array),
+        )
+
+    def _covered(self, value: Value) -> tuple[Value, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the integers of a dequantised value, the range that they cover, and the step."""
+        maker = self._rewriter.producer(value)
+        assert maker is not None
+        back = typed.Dequantize.of(maker)
+        stored = self._rewriter.producer(back.q)
+        assert stored is not None
+        op = typed.Quantize.of(stored)
+        least, most = integer_range(back.q.type.dtype)
+        ends = (least if op.low is None else op.low, most if op.high is None else op.high)
+        scale, zero = (
+            np.asarray(constant_of(v, self._rewriter, self._inserted.module), np.float64)
+            for v in maker.operands[1:3]
+        )
+        if back.axis is not None:
+            sizes = [-1 if a == back.axis else 1 for a in range(value.type.rank)]
+            scale, zero = scale.reshape(sizes), zero.reshape(sizes)
+        low, high = ((end - zero) * scale for end in ends)
+        return back.q, low, high, scale
 
 
 def sqnr(exact: np.ndarray, quantised: np.ndarray) -> float:
@@ -152,3 +218,20 @@ def _decibels(signal: float, noise: float) -> float:
     if noise == 0:
         return inf
     return 10 * log10(signal / noise) if signal else -inf
+
+
+def cosine(exact: np.ndarray, quantised: np.ndarray) -> float:
+    """Return the cosine of the angle between two tensors; NaN if one of them is 0."""
+    a, b = (np.asarray(x, np.float64).ravel() for x in (exact, quantised))
+    length = float(np.sqrt(a @ a) * np.sqrt(b @ b))
+    return max(-1.0, min(1.0, float(a @ b) / length)) if length else nan
+
+
+def histograms(
+    exact: np.ndarray, quantised: np.ndarray
+) -> tuple[list[float], list[int], list[int]]:
+    """Return the edges of ``BINS`` equal bins that cover both tensors, and the counts of each."""
+    low, high = min(exact.min(), quantised.min()), max(exact.max(), quantised.max())
+    edges = np.linspace(float(low), float(high) if high > low else float(low) + 1.0, BINS + 1)
+    floats, dequantised = (np.histogram(x, edges)[0].tolist() for x in (exact, quantised))
+    return [float(f"{edge:.6g}") for edge in edges], floats, dequantised

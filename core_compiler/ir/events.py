@@ -214,6 +214,54 @@ class FrameworkRecord:
     ours: float | None = None
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class QuantisedRecord:
+    """What a value lost when it became integers, on the example inputs.
+
+    ``value`` is the one in floats, of ``stage``; ``integers`` the one that stands for it.
+    ``sqnr_db`` is the signal-to-noise ratio in decibels (infinite: nothing lost), ``cosine`` that
+    of the angle between both tensors (NaN: one is 0). ``saturated`` is the share of elements that
+    in floats lie beyond ``range``, which the integers cover, by more than half a step.
+    ``observed`` is the range on the calibration data. ``histogram`` is ``(edges, floats,
+    dequantised)``: counts of both in the same bins. ``alone_db`` is the ratio of the results if
+    only this value is quantised (None: not measured).
+    """
+
+    value: Value
+    integers: Value
+    stage: int
+    sqnr_db: float
+    cosine: float
+    saturated: float
+    observed: tuple[float, float]
+    range: tuple[float, float]
+    histogram: tuple[Sequence[float], Sequence[int], Sequence[int]] = ((), (), ())
+    alone_db: float | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FloatOpRecord:
+    """An op that still computes floats after quantisation, and why."""
+
+    op: Op
+    reason: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class QuantisationRecord:
+    """The outcome of quantisation: what was lost, and what stayed in floats.
+
+    ``results`` counts the results that are computed in integers; ``sqnr_db`` is the ratio of the
+    model's results to their error on the example inputs (None: there are none). ``values`` come
+    worst first.
+    """
+
+    results: int
+    sqnr_db: float | None
+    values: Sequence[QuantisedRecord]
+    left: Sequence[FloatOpRecord]
+
+
 @dataclass(frozen=True, slots=True)
 class IterationRecord:
     """An iteration of a training run: its ``number`` (from 1 on), its loss, and its seconds.
@@ -275,6 +323,9 @@ class Observer:
     def framework(self, records: Sequence[FrameworkRecord]) -> None:
         """Report values of the import compared with those of the model's own framework."""
 
+    def quantisation(self, record: QuantisationRecord) -> None:
+        """Report what quantisation lost, once the model is quantised."""
+
     def iterations(self, rows: Sequence[IterationRecord]) -> None:
         """Report iterations of a training run; of repeated numbers the last report counts."""
 
@@ -325,6 +376,10 @@ class Log(Observer):
     @override
     def framework(self, records):
         self._events.append(("framework", (records,)))
+
+    @override
+    def quantisation(self, record):
+        self._events.append(("quantisation", (record,)))
 
     @override
     def figures(self, figures):
@@ -381,6 +436,10 @@ class Observers(Observer):
     @override
     def framework(self, records):
         self._forward("framework", records)
+
+    @override
+    def quantisation(self, record):
+        self._forward("quantisation", record)
 
     @override
     def iterations(self, rows):

@@ -104,6 +104,16 @@ CREATE VIEW timing (
   FROM launch_time WHERE execution = (SELECT max(id) FROM execution);
 """
 
+_QUANTISATION = """
+CREATE TABLE quantised_value (
+  id INTEGER PRIMARY KEY, value INTEGER NOT NULL REFERENCES value,
+  integers INTEGER NOT NULL REFERENCES value, stage INTEGER NOT NULL, sqnr REAL NOT NULL,
+  cosine REAL, saturated REAL NOT NULL, minimum REAL NOT NULL, maximum REAL NOT NULL,
+  low REAL NOT NULL, high REAL NOT NULL, edges TEXT NOT NULL, floats TEXT NOT NULL,
+  dequantised TEXT NOT NULL, alone REAL);
+CREATE TABLE float_op (op INTEGER PRIMARY KEY REFERENCES op, reason TEXT NOT NULL);
+"""
+
 #: Version -> statements that lead to the next version.
 STEPS: dict[int, str] = {
     1: _VIEWS_FOR_TABLES,
@@ -111,6 +121,7 @@ STEPS: dict[int, str] = {
     3: _ITERATIONS,
     4: _FRAMEWORK_VALUES,
     5: _EXECUTIONS,
+    6: _QUANTISATION,
 }
 
 

@@ -21,8 +21,11 @@ from core_compiler.ir.diff import ModuleDiff, diff
 from core_compiler.ir.events import (
     CheckRecord,
     Diagnostic,
+    FloatOpRecord,
     FrameworkRecord,
     IterationRecord,
+    QuantisationRecord,
+    QuantisedRecord,
     TensorStats,
 )
 from core_compiler.ir.line_diff import AlignedLines, diff_lines
@@ -685,6 +688,44 @@ class Recording:
             kind = getattr(value.type, "dtype").numpy  # noqa: B009 (tensors and buffers have one)
             data = np.frombuffer(self._blob(row[11]), kind).reshape(read_ids(row[10]))
         return TensorStats(value, low, high, mean, row[4], row[5], histogram, row[8], data)
+
+    def quantisation(self) -> QuantisationRecord | None:
+        """Return what quantisation lost; None if it was not recorded."""
+        figures = self.figures()
+        if "quantised_results" not in figures:
+            return None
+        results, ratio = figures["quantised_results"], figures.get("quantised_sqnr_db")
+        with self._reading() as loader:
+            rows = self._rows(
+                "iiifFffffftttF",
+                "SELECT value, integers, stage, sqnr, cosine, saturated, minimum, maximum, low,"
+                " high, edges, floats, dequantised, alone FROM quantised_value ORDER BY id",
+            )
+            loader.load_values(value for row in rows for value in row[:2])
+            left = self._rows("it", "SELECT op, reason FROM float_op ORDER BY op")
+            loader.load_ops([op for op, _ in left])
+            return QuantisationRecord(
+                int(results),
+                None if ratio is None else float(ratio),
+                [self._quantised(row) for row in rows],
+                [FloatOpRecord(loader.ops[op], reason) for op, reason in left],
+            )
+
+    def _quantised(self, row: tuple) -> QuantisedRecord:
+        value, integers = (self._loader.values[v] for v in row[:2])
+        edges, floats, dequantised = (json.loads(text) for text in row[10:13])
+        return QuantisedRecord(
+            value,
+            integers,
+            row[2],
+            row[3],
+            float("nan") if row[4] is None else row[4],
+            row[5],
+            row[6:8],
+            row[8:10],
+            (edges, floats, dequantised),
+            row[13],
+        )
 
     def framework_values(self) -> list[FrameworkRecord]:
         """Return values of the import compared with the framework's own, in its order."""

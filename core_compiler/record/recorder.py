@@ -31,6 +31,7 @@ from core_compiler.ir.events import (
     IterationRecord,
     KernelRecord,
     Observer,
+    QuantisationRecord,
     StageRecord,
     TensorStats,
     TimingRecord,
@@ -387,6 +388,27 @@ class Recorder(Observer):
                     for r in records
                 ],
             )
+
+    @override
+    def quantisation(self, record: QuantisationRecord) -> None:
+        with self._transaction():
+            rows = [
+                (
+                    self._value(r.value),
+                    self._value(r.integers),
+                    r.stage,
+                    *map(_number, (r.sqnr_db, r.cosine, r.saturated, *r.observed, *r.range)),
+                    *(_encode(np.asarray(part).tolist()) for part in r.histogram),
+                    _number(r.alone_db),
+                )
+                for r in record.values
+            ]
+            places = ", ".join("?" * 14)
+            self._queue_rows(f"INSERT INTO quantised_value VALUES (NULL, {places})", rows)
+            left = [(self._op(r.op), clean(r.reason)) for r in record.left]
+            self._queue_rows("INSERT OR REPLACE INTO float_op VALUES (?, ?)", left)
+            found = {"quantised_results": record.results, "quantised_sqnr_db": record.sqnr_db}
+            self._figures(None, "run", {k: v for k, v in found.items() if v is not None})
 
     @override
     def iterations(self, rows: Sequence[IterationRecord]) -> None:

@@ -9,7 +9,7 @@ from importlib.resources import files
 #: Marks a SQLite file as a recording ("CWBr").
 APPLICATION_ID = 0x43574272
 #: Incremented whenever the schema changes; ``migrate`` then gets a step from the version before.
-VERSION = 6
+VERSION = 7
 
 #: The checks whose error is relative to a tensor's largest magnitude: those of rewrites and of
 #: results, and any that fails; others compare slopes (a condition on ``check_result``).

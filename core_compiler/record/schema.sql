@@ -1,4 +1,4 @@
--- The schema of a recording (*.run), version 6.  docs/recording.md explains it with recipes.
+-- The schema of a recording (*.run), version 7.  docs/recording.md explains it with recipes.
 -- Lists of ids are JSON arrays; blobs in `blob` are zlib-compressed.  Data that follows from other
 -- rows is a view, so that a compile does not write it twice.
 
@@ -153,6 +153,21 @@ CREATE TABLE framework_value (
   id INTEGER PRIMARY KEY, value INTEGER NOT NULL REFERENCES value, framework TEXT NOT NULL,
   node TEXT NOT NULL, same INTEGER NOT NULL, worst_error REAL NOT NULL, element TEXT NOT NULL,
   theirs REAL, ours REAL);
+
+-- What values lost when they became integers, on the example inputs, worst first.  value: in floats,
+-- of `stage`; sqnr: signal-to-noise ratio (decibels; infinite: nothing lost); cosine: NULL if one of
+-- both is 0; saturated: the share of elements beyond low to high, the range of the integers; minimum
+-- to maximum: that on the calibration data; floats and dequantised: counts in the bins between
+-- edges; alone: ratio of the results if only this value is quantised (NULL: not measured).
+CREATE TABLE quantised_value (
+  id INTEGER PRIMARY KEY, value INTEGER NOT NULL REFERENCES value,
+  integers INTEGER NOT NULL REFERENCES value, stage INTEGER NOT NULL, sqnr REAL NOT NULL,
+  cosine REAL, saturated REAL NOT NULL, minimum REAL NOT NULL, maximum REAL NOT NULL,
+  low REAL NOT NULL, high REAL NOT NULL, edges TEXT NOT NULL, floats TEXT NOT NULL,
+  dequantised TEXT NOT NULL, alone REAL);
+
+-- Ops that still compute floats after quantisation, and why.
+CREATE TABLE float_op (op INTEGER PRIMARY KEY REFERENCES op, reason TEXT NOT NULL);
 
 -- Iterations of a training run, counted from 1; a repeated one replaces its row.  id: never reused,
 -- so rows that are new since a reading have larger ones.  root: of its receipt, or ''.

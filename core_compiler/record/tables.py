@@ -163,6 +163,8 @@ WHAT: Mapping[str, str] = {
     "timing": "a launch as measured in the newest execution",
     "tensor_stats": "statistics of a value on the example inputs",
     "framework_value": "a value of the import beside that of the model's framework",
+    "quantised_value": "what a value lost when it became integers",
+    "float_op": "an op that stayed in floats when the model was quantised",
     "iteration": "an iteration of a training run",
     "weight": "a weight the stages use",
     "source_file": "a file of the model's source",

@@ -55,6 +55,7 @@ def read_everything(path: Path) -> None:
         recording.buffers()
         recording.timings()
         recording.tensors()
+        recording.quantisation()
         for table in recording.tables():
             for _ in table.rows():
                 pass
@@ -192,6 +193,8 @@ def test_times_of_a_recording_of_version_5_are_its_first_execution(tmp_path):
             p95, samples FROM launch_time;
           DROP TABLE launch_time;
           DROP TABLE execution;
+          DROP TABLE quantised_value;
+          DROP TABLE float_op;
           PRAGMA user_version = 5;""")
     with Recording.open(path) as old, Recording.open(now) as new:
         assert old.is_old and not new.is_old

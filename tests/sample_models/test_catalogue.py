@@ -225,8 +225,8 @@ def test_figures_of_the_catalogue(name: str) -> None:
 
 
 def test_published_parameter_counts() -> None:
-    # torchvision's documentation (resnet, mobilenet, vit) and the checkpoints bert-base-uncased without its
-    # heads and gpt2 (its published 124M, the head being the embedding).
+    # torchvision's documentation (resnet, mobilenet, vit) and the checkpoints bert-base-uncased
+    # without its heads and gpt2 (its published 124M, the head being the embedding).
     published = {
         "resnet18": 11_689_512,
         "resnet50": 25_557_032,
