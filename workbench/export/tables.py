@@ -13,7 +13,7 @@ from core_compiler.support.errors import UserError, nearest
 from workbench.advice import advise
 from workbench.advice.findings import problems
 from workbench.export.shown_table import PageTable, Row
-from workbench.queries import kernel_table, memory_plans, numeric_results
+from workbench.queries import kernel_table, memory_plans, numeric_results, quantisation
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 from workbench.views import (
@@ -212,6 +212,14 @@ def _framework_values(run: Run) -> Iterable[Row]:
     return numeric_results.framework_values(run.recording, run.source_location)
 
 
+def _quantised_values(run: Run) -> Iterable[Row]:
+    return quantisation.losses(run.recording, run.source_location)
+
+
+def _float_ops(run: Run) -> Iterable[Row]:
+    return quantisation.left_in_floats(run.recording, run.source_location)
+
+
 _AMOUNTS = (
     "own_us:r=us own_bytes:r=bytes own_flop:r=flops with_calls_us:r=all_us"
     " with_calls_bytes:r=all_bytes with_calls_flop:r=all_flops ops_at_import:i=import"
@@ -290,6 +298,14 @@ PAGE: Mapping[str, PageTable] = {
         "numerics", "a value of the import beside that of the model's framework",
         "place:i framework:t node:t name:t type:t same:b error:r absolute:r ulps:i element:t"
         " theirs:r ours:r op:i kind:t file:t line:i scope:t", _framework_values),
+    "quantised_values": PageTable(
+        "numerics", "what a value lost when it became integers, worst first (histograms are JSON)",
+        "place:i stage:i value:i name:t type:t integers:t sqnr_db:r cosine:r saturated:r minimum:r"
+        " maximum:r low:r high:r alone_db:r edges:t floats:t dequantised:t op:i kind:t file:t"
+        " line:i scope:t", _quantised_values),
+    "float_ops": PageTable(
+        "numerics", "an op that stayed in floats when the model was quantised",
+        "place:i name:t type:t reason:t op:i kind:t file:t line:i scope:t", _float_ops),
     "iterations": PageTable(
         "training", "an iteration of a training run",
         "iteration:i=number loss:r time_s:r=seconds receipt_root:t=root learning_rate:r=rate"

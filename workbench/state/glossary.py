@@ -37,6 +37,7 @@ class Term:
         return f"{self.means}\n{self.how}" if self.how else self.means
 
 
+_LOST = "On the example inputs by the reference, when the passes that all targets share have run; the whole model is quantised, so that errors of earlier values are included."
 _TIMED = "By the clock around every launch on every thread (on a GPU by events of the stream), in 10 executions after 3 warm-up runs, fewer if they take more than 60 s (`--seconds`); `workbench profile --repeats` sets more."
 _ROOFLINE = "By the roofline model: the longer of its arithmetic at the arithmetic peak and its compulsory bytes at the memory bandwidth. Both limits are measured once per machine, or taken from the description of a machine that is not available."
 _PREDICTED = "Of GPU kernels: computed by the compiler from the kernel's machine code and the figures of the machine (docs/cuda.md), and recorded. Otherwise by the roofline model: a lower bound, not a forecast."
@@ -65,7 +66,8 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "launches": Term("launches", "", "Kernel launches of one execution."),
         "work": Term("work", "flop", "Floating-point operations of one execution.", _COUNTED),
         "worst check error": Term("worst check error", "relative", "The largest difference found by a check of a rewrite or of the results, divided by the largest magnitude of the tensor.", _CHECKED),
-        "end-to-end error": Term("end-to-end error", "relative", "How far the outputs after the last pass are from the outputs of the model as imported, divided by their largest magnitude.", "Both programs are evaluated on the example inputs (`--check`)."),
+        "end-to-end error": Term("end-to-end error", "relative", "How far the outputs after the last pass are from the outputs of the model as imported, divided by their largest magnitude.", "Both programs are evaluated on the example inputs (`--check`). Of a quantised model, the passes before it became one of integers against the import, those after it against that model: what the integers themselves lost is under quantisation."),
+        "quantisation": Term("quantisation", "dB", "Signal-to-noise ratio of the outputs of a quantised model: the power of those in floats by that of their difference, in decibels; 20 dB are a tenth of the magnitude, 40 dB a hundredth.", _LOST),
         "error against peer": Term("error against peer", "relative", "The largest difference between the outputs and those of another framework, divided by their largest magnitude there; the verdict says whether rounding explains it.", "The peer runs the same model on the same inputs (`--against`)."),
         "import against its framework": Term("import against its framework", "verdict", "Each node of the model, computed by our ops and by its framework on the same operands: equal (every bit), within (only rounding differs), differs, not compared.", _BESIDE),
         "compile time": Term("compile time", "s", "From the import to the last kernel, recording included.", "Wall clock."),
@@ -193,6 +195,14 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "line": Term("model line", "", "The line of the model it came from.", _LINE),
         "place": Term("#", "", "In program order."),
         "name": Term("value", "and its op", "The value, and the op that computes it."),
+        "sqnr": Term("SQNR", "dB", "Signal-to-noise ratio of a quantised value: the power of the value in floats by that of its difference from the value in floats, in decibels; 6 dB are about one bit, ∞ means no difference.", _LOST),
+        "cosine": Term("cosine", "", "Cosine of the angle between the value in floats and the one from integers; 1 if one is a multiple of the other.", _LOST),
+        "saturated": Term("saturated", "of elements", "Elements that in floats lie beyond the range of the integers by more than half a step.", _LOST),
+        "both": Term("histogram", "floats, integers", "The value in floats (filled) and from integers (outlined), in the same bins.", _LOST),
+        "observed": Term("observed", "min to max", "The range on the calibration data, from which scale and zero point are chosen."),
+        "covered": Term("integers", "min to max", "The range that the integers cover with their scale and zero point."),
+        "alone": Term("alone", "dB", "SQNR of the model's outputs if only this value is quantised; – if that was not measured."),
+        "reason": Term("why", "", "What keeps the op in floats."),
         "bins": Term("histogram", "min to max", "Histogram of evenly spaced elements; the line marks zero."),
         "minimum": Term("min", "finite", "Smallest finite element."),
         "maximum": Term("max", "finite", "Largest finite element."),

@@ -32,7 +32,8 @@ _PLAIN = {
         if view.two and not view.bundle
     },
     "numerics": tuple(
-        VIEW_FILES / f"{part}.js" for part in ("pair_table", "numerics_pair", "numerics")
+        VIEW_FILES / f"{part}.js"
+        for part in ("pair_table", "numerics_pair", "numerics_lost", "numerics")
     ),
 }
 NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))

@@ -1,6 +1,6 @@
 // Numbers: which pass changed bits and by how much; the checks of a pass; statistics of values.
 
-const STYLE = `${TWO_STYLE}
+const STYLE = `${TWO_STYLE}${LOST_STYLE}
 .root { display: flex; flex-direction: column; background: var(--surface); container: numbers / size; }
 @container numbers (max-height: 340px) { .chart { display: none; } } /* the rows need the space */
 .bar { display: flex; align-items: center; gap: 10px; min-height: 32px; padding: 3px 10px; border-bottom: 1px solid var(--line); color: var(--muted); flex: none; flex-wrap: wrap; }
@@ -65,13 +65,17 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   root.append(bar, summary, chart, tools, scroll);
   const filter = h('input', { type: 'search', placeholder: 'filter', 'aria-label': 'Filter the table by name, op or line', input: () => { viewState.words = filter.value; fill(); } });
 
-  const saves = downloadMenu(() => [csvItem({ checks: `Checks of ${data.name}`, values: 'Values', beside: data.framework ? `Values beside ${framework()}` : '' }[tab()], tab(), table), csvItem('Errors after each pass', 'errors', passes), ...pictureItems('Errors after each pass', 'errors', chart.querySelector('svg'))]);
+  const saves = downloadMenu(() => [csvItem({ checks: `Checks of ${data.name}`, values: 'Values', beside: data.framework ? `Values beside ${framework()}` : '', lost: 'What quantisation lost', floats: 'Left in floats' }[tab()], tab(), table), csvItem('Errors after each pass', 'errors', passes),
+    ...pictureItems(drawn() ? `Histogram of ${drawn().name}` : 'Errors after each pass', drawn() ? 'histogram' : 'errors', chart.querySelector('svg'))]);
 
   const tab = () => {
-    const available = { checks: true, values: true, beside: Boolean(data.framework) };
-    return available[viewState.tab] ? viewState.tab : data.checks_total || !data.framework ? (data.checks_total ? 'checks' : 'values') : data.values_total ? 'values' : 'beside';
+    const available = { checks: true, values: true, beside: Boolean(data.framework), lost: Boolean(data.quantised?.measured), floats: data.floats_total > 0 };
+    if (available[viewState.tab]) return viewState.tab;
+    return ['checks', 'lost', 'values', 'beside'].find((name) => data[`${name}_total`]) ?? 'values';
   };
-  const columns = () => ({ checks: CHECK_COLUMNS, values: VALUE_COLUMNS, beside: FRAMEWORK_COLUMNS })[tab()];
+  const columns = () => ({ checks: CHECK_COLUMNS, values: VALUE_COLUMNS, beside: FRAMEWORK_COLUMNS, lost: LOST_COLUMNS.filter(([name]) => name !== 'alone' || data.lost.some((row) => row.alone_db !== null)), floats: FLOATS_COLUMNS })[tab()];
+  /** The quantised value whose histogram is drawn: the selected one, else the first. */
+  const drawn = () => (tab() === 'lost' ? list.find((row) => isSelected(row, selection())) ?? list[0] : undefined);
   const framework = () => data.framework.name;
   // Values with NaN or Inf come first: their stage is shown unless the user chose one.
   const worstStage = () => (data.values[0]?.nan || data.values[0]?.inf ? data.values[0].stage : data.value_stages[0]?.[0]);
@@ -113,7 +117,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const endToEnd = data.passes.filter((p) => p.accumulated !== null);
     const end = endToEnd.length ? endToEnd[endToEnd.length - 1].accumulated : null;
     const go = (pass) => ({ class: 'link', 'data-first': pass.index, click: () => send('go', { stage: pass.index, rewrite: null }) });
-    const more = end === null ? '' : end === 0 ? `${first && first.verdicts.failed ? 'On the recorded inputs, the' : 'The'} outputs are bitwise equal to those of the import.` : `End-to-end relative error of the outputs: ${relative(end)} (of max abs).`;
+    const alike = data.quantised ? ', apart from their rounding to integers' : '';
+    const more = end === null ? '' : end === 0 ? `${first && first.verdicts.failed ? 'On the recorded inputs, the' : 'The'} outputs are bitwise equal to those of the import${alike}.` : `End-to-end relative error of the outputs${alike}: ${relative(end)} (of max abs).`;
     if (first) {
       const bad = first.verdicts.failed;
       summary.replaceChildren('First pass that changed bits: ', h('button', go(first), first.name),
@@ -121,6 +126,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     } else if (ORDER.some((v) => counts[v])) {
       summary.replaceChildren(h('b', {}, `Every pass ${counts.unchecked ? 'that was checked ' : data.grows ? 'so far ' : ''}kept every bit.`), h('span', { class: 'more' }, ` ${more}`));
     } else summary.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to evaluate each on real tensors.'));
+    if (data.quantised) summary.append(lostSummary(data, (name) => setViewState({ tab: name, order: null })));
     // A fault of the import comes before what the passes kept of it.
     if (data.framework) summary[data.framework.verdict === 'differs' ? 'prepend' : 'append'](...frameworkSummary());
   }
@@ -198,7 +204,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('div', { class: 'group', role: 'tablist' },
         button('checks', `Checks of ${data.name} (${countOf(data.checks.length, data.checks_total)})`, 'Each rewrite of the shown pass, evaluated on real tensors before and after'),
         button('values', `Values (${countOf(data.values.length, data.values_total)})`, 'Statistics of each value of the network on the example inputs'),
-        data.framework ? button('beside', `Against ${framework()} (${countOf(data.beside.length, data.beside_total)})`, `Each value of the import next to the result of ${framework()} for its node, on the same inputs`) : null),
+        data.framework ? button('beside', `Against ${framework()} (${countOf(data.beside.length, data.beside_total)})`, `Each value of the import next to the result of ${framework()} for its node, on the same inputs`) : null,
+        data.quantised?.measured ? button('lost', `What quantisation lost (${countOf(data.lost.length, data.lost_total)})`, 'Each value that became integers, next to the same value in floats, worst first') : null,
+        data.floats_total ? button('floats', `Left in floats (${countOf(data.floats.length, data.floats_total)})`, 'Ops that still compute floats, and why') : null),
       tab() === 'values' && data.value_stages.length > 1 ? h('div', { class: 'group' }, data.value_stages.map(([s, name], i) =>
         h('button', { 'aria-pressed': String(s === shownStage()), 'data-values': s, title: `Values of stage ${s}, ${name}`, click: () => setViewState({ stage: s }) }, STAGES[name] ?? 'as compiled'))) : null,
       h('span', { class: 'gap' }),
@@ -211,13 +219,14 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   function rows() {
     const words = viewState.words.toLowerCase().split(/\s+/).filter(Boolean);
-    const all = tab() === 'checks' ? data.checks.map((row, index) => ({ ...row, place: index })) : tab() === 'beside' ? data.beside : data.values.filter((row) => row.stage === shownStage());
-    const text = (row) => [row.name, row.value, row.rule, row.kind, row.kernel, row.type, row.scope, row.verdict, row.node, lineLabel(row)].join(' ').toLowerCase();
+    const all = tab() === 'checks' ? data.checks.map((row, index) => ({ ...row, place: index })) : tab() === 'values' ? data.values.filter((row) => row.stage === shownStage()) : data[tab()];
+    const text = (row) => [row.name, row.value, row.reason, row.rule, row.kind, row.kernel, row.type, row.scope, row.verdict, row.node, lineLabel(row)].join(' ').toLowerCase();
     const found = words.length ? all.filter((row) => words.every((w) => text(row).includes(w))) : all;
     if (!viewState.order) return found;
     const [name, sign] = viewState.order;
-    const fieldOf = { apart: 'error', apart_absolute: 'absolute', apart_one: 'ulps' };
-    const rank = (row) => (fieldOf[name] ? row[fieldOf[name]] ?? Infinity : name === 'line' ? lineLabel(row) : name === 'bins' ? row.maximum - row.minimum : row[name]);
+    const fieldOf = { apart: 'error', apart_absolute: 'absolute', apart_one: 'ulps', sqnr: 'sqnr_db', alone: 'alone_db' };
+    const widths = { bins: ['minimum', 'maximum'], both: ['from', 'to'], observed: ['minimum', 'maximum'], covered: ['low', 'high'] };
+    const rank = (row) => (widths[name] ? row[widths[name][1]] - row[widths[name][0]] : fieldOf[name] ? row[fieldOf[name]] ?? Infinity : name === 'line' ? lineLabel(row) : row[name]);
     const missingRank = found.some((row) => typeof rank(row) === 'string') ? '' : -Infinity;
     return [...found].sort((a, b) => {
       const [p, q] = [rank(a) ?? missingRank, rank(b) ?? missingRank];
@@ -238,6 +247,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   function cell(row, [name, , , , side]) {
     const left = side === 'left' ? { class: 'left' } : {};
+    if (LOST_CELLS[name]) return LOST_CELLS[name](row);
     if (name === 'rewrite') {
       const what = row.rewrite === null ? row.note || row.kind : row.rule;
       return h('td', { ...left, title: `${MARK_WORDS[row.verdict]}: ${what}${row.note && row.rewrite !== null ? `\n${row.note}` : ''}` },
@@ -291,7 +301,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   function fill() {
     drawTools();
     const order = viewState.order ?? [];
-    const sort = (name) => setViewState({ order: [name, order[0] === name ? -order[1] : ['name', 'line', 'place', 'value', 'minimum', 'rewrite', 'node', 'element'].includes(name) ? 1 : -1] });
+    const sort = (name) => setViewState({ order: [name, order[0] === name ? -order[1] : ['sqnr', 'alone', 'cosine', 'reason', 'name', 'line', 'place', 'value', 'minimum', 'rewrite', 'node', 'element'].includes(name) ? 1 : -1] });
     keepFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
       sortHeader({ name, title, unit: unit || '', hint, kind }, order, sort))));
     list = rows();
@@ -299,8 +309,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     body.replaceChildren();
     drawMore();
     scroll.scrollTop = 0;
+    redraw();
     none.hidden = list.length > 0;
-    const emptyText = tab() === 'checks'
+    const emptyText = tab() === 'lost' ? (data.quantised.sqnr_db === null ? 'Without example inputs, what was lost is not known.' : 'No value became integers.') : tab() === 'checks'
       ? `${data.name} has no checked rewrites. ${data.first ? 'Choose a marked pass above.' : ''}`
       : 'No values were inspected. Compile with “check every rewrite” to measure each value of the network on the example inputs.';
     none.textContent = viewState.words ? 'Nothing matches the filter.' : emptyText;
@@ -314,6 +325,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       return;
     }
     const at = selection();
+    if (tab() === 'lost') redraw();
     const index = list.findIndex((row) => isSelected(row, at));
     if (index >= drawnCount) drawMore(index + BATCH_SIZE);
     [...body.children].forEach((node, i) => {
@@ -332,7 +344,10 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   function table() {
-    const names = tab() === 'beside'
+    const names = tab() === 'lost'
+      ? ['place', 'stage', 'name', 'kind', 'type', 'integers', 'sqnr_db', 'cosine', 'saturated', 'minimum', 'maximum', 'low', 'high', 'alone_db', 'op', 'scope', 'file', 'line']
+      : tab() === 'floats' ? ['place', 'name', 'kind', 'type', 'reason', 'op', 'scope', 'file', 'line']
+      : tab() === 'beside'
       ? ['place', 'node', 'name', 'kind', 'type', 'same', 'error', 'absolute', 'ulps', 'element', 'theirs', 'ours', 'op', 'scope', 'file', 'line']
       : tab() === 'checks'
       ? ['rewrite', 'rule', 'verdict', 'error', 'tolerance', 'absolute', 'ulps', 'value', 'element', 'old', 'new', 'type', 'op', 'kind', 'file', 'line', 'note']
@@ -353,7 +368,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   const redraw = () => {
     width = root.clientWidth;
-    keepFocus(chart, ['data-stage'], () => chart.replaceChildren(errorChart()));
+    const row = drawn();
+    keepFocus(chart, ['data-stage'], () => chart.replaceChildren(...(row ? [lossTitle(row), lossPicture(row, Math.max(300, width - 20))] : [errorChart()])));
   };
   const observer = new ResizeObserver(() => {
     if (data && !data.two && root.clientWidth && Math.abs(root.clientWidth - width) > 2) redraw();
@@ -363,7 +379,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   watch('data', () => {
     data = json(model, 'data') ?? data;
     if (!data) return;
-    if (!data.two) readInfinite([...data.passes, data.first, data.peer, ...data.checks, ...data.beside], 'worst', 'accumulated', 'error', 'absolute');
+    if (!data.two) readInfinite([...data.passes, data.first, data.peer, ...data.checks, ...data.beside, ...data.lost, data.quantised], 'worst', 'accumulated', 'error', 'absolute', 'sqnr_db', 'alone_db');
     for (const each of [bar, summary, chart, tools, scroll]) each.hidden = Boolean(data.two);
     if (data.two) {
       root.append(two.root);
@@ -373,7 +389,6 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     two.root.remove();
     drawBar();
     drawSummary();
-    redraw();
     fill();
   });
   watch('state', () => {

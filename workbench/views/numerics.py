@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from workbench.queries import contracts, numeric_results, value_pairs
+from workbench.queries import contracts, numeric_results, quantisation, value_pairs
 from workbench.queries.links import follow, outermost
 from workbench.queries.numeric_results import Row
 from workbench.queries.run import Run, Runs, shown
@@ -40,13 +40,16 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     ``passes`` with their checks and errors, ``first`` of them that changed bits; ``checks`` of the
     shown ``stage``, ``values`` with statistics; ``framework``: the comparison of the import with
     the framework, ``beside``: each of its values (`workbench.queries.numeric_results` documents
-    the rows); ``grows``: more passes may follow.
+    the rows); ``quantised``: whether the model is, ``lost``: what each value lost by that, and
+    ``floats``: the ops left in floats (`workbench.queries.quantisation`); ``grows``: more passes
+    may follow.
     """
     rows, found = _passes(run), values(run)
     counts = numeric_results.verdicts(rows)
     peer = numeric_results.peer(run.figures())
     beside = framework(run)
-    if not any(counts.values()) and not found and peer is None and not beside:
+    quantised = quantisation.summary(run.stages(), run.figures())
+    if not any(counts.values()) and not found and not beside and peer is None and not quantised:
         raise missing.checks(run)
     stage = run.stage_number(state.stage)
     checks = _checks(run, stage)
@@ -69,6 +72,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
         "framework": _compared(run, beside),
         "beside": beside[:MAX_VALUES],
         "beside_total": len(beside),
+        **_quantised(run, quantised),
         "bad": {what: sum(1 for v in found if v[what]) for what in ("nan", "inf")},
         "value_stages": [[s, run.stages()[s].pass_name] for s in listed],
     }
@@ -79,7 +83,15 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     run = runs[0]
     if state.op is None:
         return {"rewrite": state.rewrite, "ops": []}
-    listed = [*(v["stage"] for v in values(run)), *([0] if framework(run) else [])]
+    listed = [
+        *(v["stage"] for v in (*values(run), *lost_values(run))),
+        *([0] if framework(run) else []),
+        *(
+            s.index
+            for s in run.stages()
+            if s.pass_name.partition("#")[0] == quantisation.PASSES[-1]
+        ),
+    ]
     stages = dict.fromkeys([run.stage_number(state.stage), *listed])
     ops = [state.op]
     for stage in stages:
@@ -142,6 +154,34 @@ def _compared(run: Run, rows: list[Row]) -> Row | None:
         if comparison.get("beyond")
         else [],
     }
+
+
+def _quantised(run: Run, summary: Row | None) -> dict[str, Any]:
+    """Return what is shown of quantisation; of each histogram its ends and counts."""
+    lost = lost_values(run) if summary else []
+    floats = quantisation.left_in_floats(run.recording, run.source_location) if summary else []
+    if summary:
+        summary = numeric_results.json_rows([{**summary, "waits": run.live}], "sqnr_db")[0]
+    return {
+        "quantised": summary,
+        "lost": lost[:MAX_VALUES],
+        "lost_total": len(lost),
+        "floats": floats[:MAX_VALUES],
+        "floats_total": len(floats),
+    }
+
+
+def lost_values(run: Run) -> list[Row]:
+    """Return what each value lost by quantisation, worst first."""
+
+    def make() -> list[Row]:
+        rows = quantisation.losses(run.recording, run.source_location)
+        for row in rows:
+            edges = row.pop("edges")
+            row["from"], row["to"] = (edges[0], edges[-1]) if edges else (0.0, 0.0)
+        return numeric_results.json_rows(rows, "sqnr_db", "alone_db")
+
+    return run.cached(("numerics lost", run.version.figures), make)
 
 
 def _left_out(run: Run) -> int:

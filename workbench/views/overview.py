@@ -15,7 +15,15 @@ from core_compiler.record.reader import Stage
 from core_compiler.runtime.samples import executed_on
 from workbench.advice import advise
 from workbench.advice.findings import problems
-from workbench.queries import compared, contracts, executions, joint, numeric_results, training_run
+from workbench.queries import (
+    compared,
+    contracts,
+    executions,
+    joint,
+    numeric_results,
+    quantisation,
+    training_run,
+)
 from workbench.queries.kernel_table import table
 from workbench.queries.run import Run, Runs, shown
 from workbench.queries.work import has_forecasts, work
@@ -179,8 +187,11 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
             "bad": wrong,
         }
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
+    quantised = quantisation.summary(stages, figures)
     if accumulated:
         hint = "outputs against the import"
+        if quantised:
+            hint += ", apart from their rounding to integers"
         first = numeric_results.changing(numeric_results.passes(stages, figures))
         if first:
             hint += f"; the first pass that changed bits is {first[0]['name']}"
@@ -189,6 +200,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
             **_figure("end-to-end error", accumulated[-1], "relative", hint, "numerics"),
             "bad": wrong,
         }
+    if quantised:
+        yield _quantisation(quantised)
     if "worst_relative_error" in figures:
         verdict = str(figures.get("verdict", numeric_results.NOT_JUDGED)).replace("_", " ")
         yield {
@@ -245,6 +258,15 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         **_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),
         "text": str(figures.get("digest", ""))[:16],
     }
+
+
+def _quantisation(found: numeric_results.Row) -> dict[str, Any]:
+    """Return the figure of what the outputs lost by quantisation."""
+    hint = f"signal-to-noise ratio of the outputs; {found['results']} results in integers"
+    if not found["measured"]:
+        hint = "not recorded: the compile ended before, or an older version made it"
+    made = _figure("quantisation", found["sqnr_db"], "dB", hint, "numerics")
+    return {**made, "text": "∞ dB"} if found["sqnr_db"] == math.inf else made
 
 
 def _predicted_time(run: Run) -> dict[str, Any]:
