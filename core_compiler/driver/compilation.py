@@ -674,6 +674,7 @@ class Compilation:
     def _announce_losses(self) -> None:
         if self.facts.get(LOSSES) is not None:
             self.observer.quantisation(self.facts[LOSSES])
+            self.observer.tensors(self.facts[LOSSES].statistics)
 
     def _set_identity(self) -> None:
         digest = hashlib.sha256(f"contract {CONTRACT_VERSION}:".encode())

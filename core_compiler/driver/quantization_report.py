@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.statistics import statistics
 from core_compiler.driver.compilation import LOSSES, Compilation
 from core_compiler.driver.stage import Stage
 from core_compiler.ir import Module, Op, Value
-from core_compiler.ir.events import FloatOpRecord, QuantisationRecord, QuantisedRecord
+from core_compiler.ir.events import (
+    FloatOpRecord,
+    QuantisationRecord,
+    QuantisedRecord,
+    TensorStats,
+)
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.rewriter import Rewriter
 from core_compiler.ir.verifier import where_of
@@ -86,14 +92,14 @@ def measured(made: Compilation) -> QuantisationRecord | None:
     if known is None or None in passes:
         return None
     observed, inserted, integerized = (stage for stage in passes if stage is not None)
-    losses: list[QuantisedRecord] = []
-    end = None
-    if made.inputs is not None:
-        made.observer.progress("measure what quantisation lost", 0, 0)
-        measuring = _Losses(observed, inserted, known, made.facts[OBSERVED])
-        losses, end = measuring.of(integerized.module, made.inputs)
-    left = left_float(integerized.module)
-    return QuantisationRecord(len(integerized.rewrites), end, losses, left)
+    count, left = len(integerized.rewrites), left_float(integerized.module)
+    if made.inputs is None:
+        return QuantisationRecord(count, None, (), left)
+    made.observer.progress("measure what quantisation lost", 0, 0)
+    measuring = _Losses(observed, inserted, known, made.facts[OBSERVED])
+    end = measuring.run(integerized, made.inputs)
+    losses = sorted(measuring.losses, key=lambda loss: loss.sqnr_db)
+    return QuantisationRecord(count, end, losses, left, measuring.statistics)
 
 
 def left_float(module: Module) -> list[FloatOpRecord]:
@@ -146,30 +152,29 @@ class _Losses:
     def __init__(self, observed: Stage, inserted: Stage, known: Quantised, ranges: Observed):
         self._observed, self._inserted = observed, inserted
         self._known, self._ranges = known.values, ranges.ranges
+        self.losses: list[QuantisedRecord] = []
+        self.statistics: list[TensorStats] = []
         self._rewriter = Rewriter(inserted.module.main.body)
         # Integerize defines the dequantised values again; the parameters are in the pass before.
         self._dequantised = {v: d for d, v in inserted.facts[QUANTISED].values.items()}
 
-    def of(
-        self, module: Module, inputs: Sequence[np.ndarray]
-    ) -> tuple[list[QuantisedRecord], float]:
-        """Return what each value of ``module`` lost, worst first, and the ratio of the results."""
+    def run(self, quantised: Stage, inputs: Sequence[np.ndarray]) -> float:
+        """Measure what each value lost, in program order; return the ratio of the results."""
         outputs = self._observed.module.main.outputs
         wanted = {*self._known.values(), *outputs}
         floats = {v: a for v, a in evaluated(self._observed.module, inputs) if v in wanted}
-        ends = dict(zip(module.main.outputs, outputs, strict=True))
+        ends = dict(zip(quantised.module.main.outputs, outputs, strict=True))
         noise = signal = 0.0
-        losses = []
-        for value, array in evaluated(module, inputs):
+        for value, array in evaluated(quantised.module, inputs):
             before = self._known.get(value)
             if before is not None and before in floats:
-                losses.append(self._loss(before, floats[before], array))
+                self.losses.append(self._loss(before, floats[before], array))
+                self.statistics.append(statistics(value, array, quantised.index))
             if value in ends and ends[value] in floats:
                 exact = floats[ends[value]].astype(np.float64)
                 signal += float((exact**2).sum())
                 noise += float(((array - exact) ** 2).sum())
-        losses.sort(key=lambda loss: loss.sqnr_db)
-        return losses, _decibels(signal, noise)
+        return _decibels(signal, noise)
 
     def _loss(self, before: Value, exact: np.ndarray, array: np.ndarray) -> QuantisedRecord:
         integers, low, high, step = self._covered(self._dequantised[before])

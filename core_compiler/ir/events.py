@@ -253,13 +253,14 @@ class QuantisationRecord:
 
     ``results`` counts the results that are computed in integers; ``sqnr_db`` is the ratio of the
     model's results to their error on the example inputs (None: there are none). ``values`` come
-    worst first.
+    worst first, ``statistics`` of what stands for them, from integers, in program order.
     """
 
     results: int
     sqnr_db: float | None
     values: Sequence[QuantisedRecord]
     left: Sequence[FloatOpRecord]
+    statistics: Sequence[TensorStats] = ()
 
 
 @dataclass(frozen=True, slots=True)

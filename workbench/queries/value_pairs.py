@@ -15,7 +15,7 @@ import numpy as np
 from core_compiler.debug.bits import differing
 from core_compiler.ir.diff import GUESSED
 from core_compiler.ir.events import TensorStats
-from workbench.queries import matching, numeric_results, value_statistics
+from workbench.queries import matching, numeric_results, quantisation, value_statistics
 from workbench.queries.matching import Counterpart
 from workbench.queries.numeric_results import Row
 from workbench.queries.run import Run
@@ -26,8 +26,9 @@ ROUNDING = 1e-13
 
 
 #: Stages with statistics that both compiles have, in program order; the last one is the last stage
-#: before buffers.
-IMPORT, GRADIENTS, COMPILED = "import", "gradients", "compiled"
+#: before buffers. A quantised value, from integers, is compared with that of the import if the other
+#: model is not quantised.
+IMPORT, INTEGERS, GRADIENTS, COMPILED = "import", "integers", "gradients", "compiled"
 
 
 _SIDE = ("value", "name", "type", "op", "kind", "kernel", "file", "line", "stage", "place",
@@ -81,16 +82,20 @@ def _stages(run: Run, other: Run) -> dict[str, tuple[int, int]]:
     mine, theirs = (
         {_part_of(each, stage): stage for stage in by_stage(each)} for each in (run, other)
     )
+    for one, two in ((mine, theirs), (theirs, mine)):
+        if INTEGERS in two and IMPORT in one:
+            one.setdefault(INTEGERS, one[IMPORT])
     return {
         name: (mine[name], theirs[name])
-        for name in (IMPORT, GRADIENTS, COMPILED)
+        for name in (IMPORT, INTEGERS, GRADIENTS, COMPILED)
         if name in mine and name in theirs
     }
 
 
 def _part_of(run: Run, stage: int) -> str:
     name = run.stages()[stage].pass_name.partition("#")[0]
-    return {"import": IMPORT, "differentiate": GRADIENTS}.get(name, COMPILED)
+    known = {"import": IMPORT, "differentiate": GRADIENTS, quantisation.PASSES[-1]: INTEGERS}
+    return known.get(name, COMPILED)
 
 
 def _part(
@@ -101,11 +106,17 @@ def _part(
     rows = []
     for same in _matched(run, other, stages):
         a, b = ones.get(same.first), twos.get(same.second)
-        if a is not None and b is not None:
+        if a is not None and b is not None and _is_float(a) == _is_float(b):
             pair = tensors[0].get(same.first), tensors[1].get(same.second)
             rows.append({"part": name, "how": same.how, "why": same.why, **_compared(a, b, *pair)})
     rows.sort(key=lambda row: row["a"]["place"])
     return rows, {"a": len(ones) - len(rows), "b": len(twos) - len(rows)}
+
+
+def _is_float(row: Row) -> bool:
+    """Return whether a value is in floats: integers that stand for floats are other numbers."""
+    kind = row["type"].rstrip(">").rpartition("x")[2].rpartition("<")[2]
+    return not kind.startswith(("i", "ui"))
 
 
 def _matched(run: Run, other: Run, stages: tuple[int, int]) -> list[Counterpart]:

@@ -5,7 +5,7 @@ const STYLE = `${TWO_STYLE}${LOST_STYLE}
 @container numbers (max-height: 340px) { .chart { display: none; } } /* the rows need the space */
 .bar { display: flex; align-items: center; gap: 10px; min-height: 32px; padding: 3px 10px; border-bottom: 1px solid var(--line); color: var(--muted); flex: none; flex-wrap: wrap; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; } .bar input { width: 92px; }
-.group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
+.group { display: flex; flex-wrap: wrap; row-gap: 2px; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
 .told { padding: 8px 12px 2px; font-size: 13px; flex: none; } .told b { font-weight: 600; } .told .more { color: var(--muted); font-size: 12px; }
 .told .ends { white-space: nowrap; } .told button.link { border: none; background: none; padding: 0; height: auto; font: inherit; font-weight: 600; white-space: normal; }
@@ -33,7 +33,7 @@ td .verdict { display: inline-block; width: 14px; text-align: center; margin-rig
 `;
 const BATCH_SIZE = 150;
 // Stages with statistics; any other name is that of the last stage that is the same for all targets.
-const STAGES = { import: 'as imported', differentiate: 'gradients' };
+const STAGES = { import: 'as imported', integerize: 'from integers', differentiate: 'gradients' };
 const CHART = { left: 42, right: 12, top: 16, plot: 76, marks: 18, names: 12 };
 const ORDER = ['failed', 'within', 'unchecked', 'bitwise'];
 const VERDICT_WORDS = { failed: 'failed', within: 'within tolerance', unchecked: 'not checked', bitwise: 'bitwise' };
@@ -73,7 +73,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (available[viewState.tab]) return viewState.tab;
     return ['checks', 'lost', 'values', 'beside'].find((name) => data[`${name}_total`]) ?? 'values';
   };
-  const columns = () => ({ checks: CHECK_COLUMNS, values: VALUE_COLUMNS, beside: FRAMEWORK_COLUMNS, lost: LOST_COLUMNS.filter(([name]) => name !== 'alone' || data.lost.some((row) => row.alone_db !== null)), floats: FLOATS_COLUMNS })[tab()];
+  const columns = () => ({ checks: CHECK_COLUMNS, values: VALUE_COLUMNS, beside: FRAMEWORK_COLUMNS, lost: LOST_COLUMNS, floats: FLOATS_COLUMNS })[tab()].filter(([name]) => !OPTIONAL[name] || data[tab()].some((row) => row[OPTIONAL[name]]));
   /** The quantised value whose histogram is drawn: the selected one, else the first. */
   const drawn = () => (tab() === 'lost' ? list.find((row) => isSelected(row, selection())) ?? list[0] : undefined);
   const framework = () => data.framework.name;
@@ -224,7 +224,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const found = words.length ? all.filter((row) => words.every((w) => text(row).includes(w))) : all;
     if (!viewState.order) return found;
     const [name, sign] = viewState.order;
-    const fieldOf = { apart: 'error', apart_absolute: 'absolute', apart_one: 'ulps', sqnr: 'sqnr_db', alone: 'alone_db' };
+    const fieldOf = { apart: 'error', apart_absolute: 'absolute', apart_one: 'ulps', sqnr: 'sqnr_db', alone: 'alone_db', module: 'scope' };
     const widths = { bins: ['minimum', 'maximum'], both: ['from', 'to'], observed: ['minimum', 'maximum'], covered: ['low', 'high'] };
     const rank = (row) => (widths[name] ? row[widths[name][1]] - row[widths[name][0]] : fieldOf[name] ? row[fieldOf[name]] ?? Infinity : name === 'line' ? lineLabel(row) : row[name]);
     const missingRank = found.some((row) => typeof rank(row) === 'string') ? '' : -Infinity;
@@ -301,7 +301,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   function fill() {
     drawTools();
     const order = viewState.order ?? [];
-    const sort = (name) => setViewState({ order: [name, order[0] === name ? -order[1] : ['sqnr', 'alone', 'cosine', 'reason', 'name', 'line', 'place', 'value', 'minimum', 'rewrite', 'node', 'element'].includes(name) ? 1 : -1] });
+    const sort = (name) => setViewState({ order: [name, order[0] === name ? -order[1] : ['sqnr', 'alone', 'cosine', 'reason', 'module', 'name', 'line', 'place', 'value', 'minimum', 'rewrite', 'node', 'element'].includes(name) ? 1 : -1] });
     keepFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
       sortHeader({ name, title, unit: unit || '', hint, kind }, order, sort))));
     list = rows();

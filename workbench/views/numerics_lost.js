@@ -2,12 +2,14 @@
 
 const LOST_STYLE = `
 .lost { padding: 6px 2px 0; font-size: 12px; color: var(--muted); white-space: nowrap; overflow: hidden; text-overflow: ellipsis; } .lost b { color: var(--text); font-weight: 600; }
-.chart .floats { fill: var(--accent); opacity: .4; } .chart .integers, .bins .integers { fill: none; stroke: var(--changed); stroke-width: 1.4; opacity: 1; }
+.chart .floats, .bins path.floats { fill: var(--accent); opacity: .45; } .chart .integers, .bins path.integers { fill: none; stroke: var(--text); stroke-width: 1.2; opacity: .85; }
 .chart .reach { stroke: var(--moved); stroke-dasharray: 3 3; } .chart .zero { stroke: var(--text); opacity: .5; } .chart .bin { fill: transparent; }
 td.why { white-space: normal; min-width: 220px; }
 `;
-const LOST_COLUMNS = columnsOf('numerics', 'place', ['name', 'left'], 'sqnr', 'cosine', 'saturated', ['both', 'left'], 'observed', 'covered', 'alone', ['line', 'left']);
-const FLOATS_COLUMNS = columnsOf('numerics', 'place', ['name', 'left'], ['reason', 'left'], ['line', 'left']);
+const LOST_COLUMNS = columnsOf('numerics', ['name', 'left'], ['module', 'left'], 'sqnr', 'cosine', 'saturated', ['both', 'left'], 'observed', 'covered', 'alone', ['line', 'left']);
+const FLOATS_COLUMNS = columnsOf('numerics', ['name', 'left'], ['module', 'left'], ['reason', 'left'], ['line', 'left']);
+/** Columns that are shown only if a row has this field. */
+const OPTIONAL = { alone: 'alone_db', module: 'scope' };
 const LOST = { top: 14, plot: 62, names: 16, side: 12 };
 
 const decibels = (value) => (value === null || value === undefined ? '–' : Number.isFinite(value) ? value.toFixed(1) : number(value));
@@ -33,7 +35,16 @@ function smallBins(row) {
   const x = (i) => (i / row.floats.length) * w;
   const path = (counts) => binPaths(counts, x, (n) => tall - height(n), tall);
   return svg('svg', { class: 'bins', width: w, height: tall, role: 'img', 'aria-label': `Histogram from ${range(row.from, row.to)}` },
-    svg('path', { d: path(row.floats).area }), svg('path', { class: 'integers', d: path(row.dequantised).outline }));
+    svg('path', { class: 'floats', d: path(row.floats).area }), svg('path', { class: 'integers', d: path(row.dequantised).outline }));
+}
+
+/** What the parts of the picture are. */
+function legend(at, wide) {
+  const marks = [['in floats', svg('rect', { class: 'floats', width: 10, height: 8, y: 2 })], ['from integers', svg('path', { class: 'integers', d: 'M0 10V3H10V10' })],
+    ['range of the integers', svg('line', { class: 'reach', x1: 5, x2: 5, y1: 0, y2: 11 })]];
+  const starts = [0, 70, 156];
+  return [...marks.map(([text, mark], i) => svg('g', { transform: `translate(${at + starts[i]} 0)` }, mark, svg('text', { x: 14, y: 9 }, text))),
+    wide > 520 ? svg('text', { x: wide - at, y: 9, 'text-anchor': 'end' }, 'heights: square roots of the counts') : null];
 }
 
 /** The histogram of a value in floats, that from integers over it, and the range of the integers. */
@@ -48,7 +59,7 @@ function lossPicture(row, wide) {
   const label = `${row.name}: histogram in floats and from integers, ${range(row.from, row.to)}; the integers cover ${range(row.low, row.high)}`;
   const texts = [[first, 'start'], [last, 'end'], ...(x(0) > side + 60 && x(0) < wide - side - 60 ? [[0, 'middle']] : [])];
   return svg('svg', { width: wide, height: base + names, viewBox: `0 0 ${wide} ${base + names}`, role: 'img', 'aria-label': label },
-    svg('text', { x: side, y: 9 }, '▒ in floats, ⎍ from integers, ┆ the range of the integers; heights: square roots of counts'),
+    ...legend(side, wide),
     svg('line', { class: 'axis', x1: side, x2: wide - side, y1: base, y2: base }),
     svg('path', { class: 'floats', d: floats.area }), svg('path', { class: 'integers', d: integers.outline }),
     first < 0 && last > 0 ? svg('line', { class: 'zero', x1: x(0), x2: x(0), y1: base, y2: base + 4 }) : null,
@@ -58,9 +69,15 @@ function lossPicture(row, wide) {
       svg('title', {}, `${range(edge(i), edge(i + 1))}: ${count(n)} in floats, ${count(row.dequantised[i])} from integers`))));
 }
 
+const inModule = (row) => (row.scope ? ` in ${row.scope}` : '');
+
 /** A line about a value: what is drawn of it. */
-const lossTitle = (row) => h('div', { class: 'lost', 'data-lost': row.value }, h('b', { class: 'mono' }, row.name), ` ${row.kind.replace(/^[a-z]+\./, '')}${row.scope ? ` in ${row.scope}` : ''}: `,
-  h('b', {}, `${decibels(row.sqnr_db)} dB`), `, observed ${range(row.minimum, row.maximum)}, ${row.integers.replace(/^.*x/, '').replace('>', '')} cover ${range(row.low, row.high)}`);
+function lossTitle(row) {
+  const integers = row.integers.replace(/^.*[x<]/, '').replace('>', '');
+  const rest = `, observed ${range(row.minimum, row.maximum)}, integers of ${integers} cover ${range(row.low, row.high)}`;
+  return h('div', { class: 'lost', 'data-lost': row.value, title: `${row.name}${inModule(row)}${rest}` },
+    h('b', { class: 'mono' }, row.name), ` ${row.kind.replace(/^[a-z]+\./, '')}${inModule(row)}: `, h('b', {}, `${decibels(row.sqnr_db)} dB`), rest);
+}
 
 /** The sentence about quantisation; `open` shows a tab. */
 function lostSummary({ quantised, lost, floats }, open) {
@@ -69,11 +86,12 @@ function lostSummary({ quantised, lost, floats }, open) {
     : 'What quantisation lost was not recorded: the compile ended before, or an older version made it.');
   return h('div', { class: 'more', 'data-quantised': '' }, `Quantised: ${plural(quantised.results, 'result')} in integers. `,
     ...(quantised.sqnr_db === null ? ['Without example inputs, what was lost is not known. '] : ['Signal-to-noise ratio of the outputs: ', h('b', {}, `${decibels(quantised.sqnr_db)} dB`), '. ']),
-    ...(lost.length ? [to('lost', `Lost most: ${lost[0].name}`), `, ${decibels(lost[0].sqnr_db)} dB. `] : []),
+    ...(lost.length ? [to('lost', `Lost most: ${lost[0].name}`), `${inModule(lost[0])}, ${decibels(lost[0].sqnr_db)} dB. `] : []),
     ...(floats.length ? [to('floats', `${plural(floats.length, 'op')} left in floats`), '.'] : ['Nothing is left in floats.']));
 }
 
 const LOST_CELLS = {
+  module: (row) => h('td', { class: 'left muted', title: row.scope }, row.scope),
   sqnr: (row) => h('td', {}, decibels(row.sqnr_db)),
   alone: (row) => h('td', {}, decibels(row.alone_db)),
   cosine: (row) => h('td', {}, number(row.cosine, 5)),

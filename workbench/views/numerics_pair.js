@@ -12,7 +12,7 @@ const TWO_STYLE = `${PAIR}
 .two td.how { color: var(--muted); white-space: normal; min-width: 84px; line-height: 1.25; } .two td.how.guessed { font-style: italic; }
 .two .told .same { color: var(--added); font-weight: 600; } .two .told p { margin: 0 0 3px; }
 `;
-const PARTS = { import: 'as imported', gradients: 'gradients', compiled: 'as compiled' };
+const PARTS = { import: 'as imported', integers: 'from integers', gradients: 'gradients', compiled: 'as compiled' };
 
 /** Formats two numbers with enough digits to show that they differ. */
 function formatDistinct(a, b) {

@@ -200,7 +200,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
             **_figure("end-to-end error", accumulated[-1], "relative", hint, "numerics"),
             "bad": wrong,
         }
-    if quantised:
+    if quantised and (quantised["measured"] or not run.live):
         yield _quantisation(quantised)
     if "worst_relative_error" in figures:
         verdict = str(figures.get("verdict", numeric_results.NOT_JUDGED)).replace("_", " ")
@@ -262,11 +262,13 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
 
 def _quantisation(found: numeric_results.Row) -> dict[str, Any]:
     """Return the figure of what the outputs lost by quantisation."""
+    ratio = found["sqnr_db"]
     hint = f"signal-to-noise ratio of the outputs; {found['results']} results in integers"
+    made = _figure("quantisation", ratio, "dB", hint, "numerics")
     if not found["measured"]:
-        hint = "not recorded: the compile ended before, or an older version made it"
-    made = _figure("quantisation", found["sqnr_db"], "dB", hint, "numerics")
-    return {**made, "text": "∞ dB"} if found["sqnr_db"] == math.inf else made
+        ended = "the compile ended before, or an older version made it"
+        return {**made, "hint": ended, "text": "not measured"}
+    return {**made, "text": "no loss"} if ratio == math.inf else made
 
 
 def _predicted_time(run: Run) -> dict[str, Any]:
