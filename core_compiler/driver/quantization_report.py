@@ -41,7 +41,7 @@ def report(made: Compilation) -> dict[str, Any] | None:
     ``ops`` is the number of results in integers; ``left_float`` has the float ops with reason and
     line; ``losses`` what each value lost on the example inputs, worst first: ``sqnr_db``,
     ``cosine``, ``saturated``, the range ``observed`` and that of the integers (see
-    ``events.QuantisedRecord``).
+    ``events.QuantisedRecord``). Ratios of what lost nothing are infinite.
     """
     found = made.facts[LOSSES] if LOSSES in made.facts else measured(made)
     if found is None:
@@ -54,7 +54,7 @@ def report(made: Compilation) -> dict[str, Any] | None:
             {"op": left.op.kind, "reason": left.reason, "line": where_of(left.op)}
             for left in found.left
         ],
-        "sqnr_db": finite(found.sqnr_db),
+        "sqnr_db": found.sqnr_db,
         "worst": losses[0] if losses else None,
         "losses": losses,
     }
@@ -70,18 +70,13 @@ def _loss(found: QuantisedRecord, maker: Op | None) -> dict[str, Any]:
         "op": found.value.name or ("input" if maker is None else maker.kind),
         "scope": "" if maker is None or maker.origin is None else maker.origin.scope,
         "line": "" if maker is None else where_of(maker),
-        "sqnr_db": finite(found.sqnr_db),
+        "sqnr_db": found.sqnr_db,
         "cosine": None if found.cosine != found.cosine else found.cosine,
         "saturated": found.saturated,
         "observed": list(found.observed),
         "range": list(found.range),
-        "alone_db": finite(found.alone_db),
+        "alone_db": found.alone_db,
     }
-
-
-def finite(number: float | None) -> float | None:
-    """Return a number, or None for an infinity (a value without loss)."""
-    return None if number is None or abs(number) == inf else number
 
 
 def measured(made: Compilation) -> QuantisationRecord | None:

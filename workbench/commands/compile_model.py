@@ -15,7 +15,7 @@ from workbench.support import units
 #: The most failed checks that the text lists.
 SHOWN = 20
 #: The quantised values with the largest errors that the text lists.
-WORST = 5
+WORST = 3
 
 
 def add_arguments(parser) -> None:
@@ -172,17 +172,18 @@ def output(text: str, suffix: str = ".run") -> Path:
 
 def quantised(found) -> str:
     """Return what is in integers, what was lost, and what stayed in floats, as lines."""
-    ratio = "" if found["sqnr_db"] is None else f", {found['sqnr_db']:.1f} dB at the end"
-    lines = [f"quantised: {found['ops']} results in integers{ratio}"]
+    ratio = "" if found["sqnr_db"] is None else f", {found['sqnr_db']:.1f} dB at the outputs"
+    left = found["left_float"]
+    lines = [f"quantised: {found['ops']} results in integers, {len(left)} ops in floats{ratio}"]
     if found["losses"]:
         rows = [
-            (row["op"], "-" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}", row["line"])
+            (row["op"], row["scope"], f"{row['sqnr_db']:.1f}", row["line"])
             for row in found["losses"][:WORST]
         ]
-        lines.append(table(("lost most", "dB", "model"), rows))
-    if found["left_float"]:
-        rows = [(row["op"], row["reason"], row["line"]) for row in found["left_float"][:SHOWN]]
-        lines.append(table(("left in floats", "why", "model"), rows))
+        lines.append(table(("lost most", "module", "dB", "model"), rows, right=(2,)))
+    if left:
+        reasons = [(row["op"], row["reason"], row["line"]) for row in left[:SHOWN]]
+        lines.append(table(("left in floats", "why", "model"), reasons))
     return "\n".join(lines)
 
 

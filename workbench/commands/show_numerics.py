@@ -8,7 +8,7 @@ from typing import Any
 from core_compiler.support.errors import UserError
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
-from workbench.queries import numeric_results
+from workbench.queries import numeric_results, quantisation
 
 
 def add_arguments(parser) -> None:
@@ -35,7 +35,9 @@ def run(arguments) -> None:
         counts = numeric_results.verdicts(rows)
         framework_values = opened.framework_values()
         framework = numeric_results.framework(framework_values, figures)
-        if not any(counts.values()) and numeric_results.peer(figures) is None and framework is None:
+        quantised = quantisation.summary(opened.stages(), figures)
+        compared = any(counts.values()) or numeric_results.peer(figures) or framework
+        if not compared and quantised is None:
             raise UserError(
                 "no rewrite was checked",
                 arguments.model,
@@ -56,6 +58,9 @@ def run(arguments) -> None:
             "values": numeric_results.values(opened),
             "findings": _findings(opened),
             "framework": framework,
+            "quantised": quantised,
+            "lost": quantisation.losses(opened),
+            "left_in_floats": quantisation.left_in_floats(opened),
             "framework_values": numeric_results.framework_values(opened),
         }
     emit(arguments, data, lambda: _text(data, arguments.top))
@@ -106,6 +111,8 @@ def _text(data, top: int) -> str:
     if shown:
         title = printable(f"{data['pass']}: checks that are not bitwise")
         lines += ["", paint("bold", title), _checks(shown)]
+    if data["quantised"]:
+        lines += _quantised(data, top, paint)
     lines += _values(data["values"], top, paint)
     return "\n".join(lines)
 
@@ -129,6 +136,35 @@ def _checks(rows) -> str:
         ],
         right=(0, 2, 3, 4, 5),
     )
+
+
+def _quantised(data, top: int, paint) -> list[str]:
+    """Return what quantisation lost and what stayed in floats."""
+    found = data["quantised"]
+    if not found["measured"]:
+        return ["", "quantised; what was lost was not recorded"]
+    ratio = "" if found["sqnr_db"] is None else f", {found['sqnr_db']:.1f} dB at the outputs"
+    lines = ["", paint("bold", f"quantised: {found['results']} results in integers{ratio}")]
+    cells = [
+        (
+            printable(r["name"]),
+            r["kind"].partition(".")[2] or r["kind"],
+            printable(r["scope"]),
+            f"{r['sqnr_db']:.1f}",
+            number(r["cosine"]),
+            f"{100 * r['saturated']:.3g} %" if r["saturated"] else "",
+            _place(r),
+        )
+        for r in data["lost"][:top]
+    ]
+    if cells:
+        head = ("lost most", "op", "module", "dB", "cosine", "saturated", "model line")
+        lines.append(table(head, cells, right=(3, 4, 5)))
+    left = [
+        (printable(r["name"]), r["kind"].partition(".")[2], printable(r["reason"]), _place(r))
+        for r in data["left_in_floats"][:top]
+    ]
+    return [*lines, table(("in floats", "op", "why", "model line"), left)] if left else lines
 
 
 def _values(rows, top: int, paint) -> list[str]:

@@ -26,8 +26,8 @@ ROUNDING = 1e-13
 
 
 #: Stages with statistics that both compiles have, in program order; the last one is the last stage
-#: before buffers. A quantised value, from integers, is compared with that of the import if the other
-#: model is not quantised.
+#: before buffers. Quantised values, from integers, are compared with those of the import if the
+#: other model is not quantised.
 IMPORT, INTEGERS, GRADIENTS, COMPILED = "import", "integers", "gradients", "compiled"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from core_compiler.support.errors import UserError
 from workbench.model import edits
-from workbench.queries import contracts, numeric_results
+from workbench.queries import contracts, numeric_results, quantisation
 from workbench.queries.compared import about, launch, matched, passes, with_intervals
 from workbench.queries.links import linked
 from workbench.queries.numeric_results import json_number
@@ -184,7 +184,7 @@ def _verdicts(verdict: str) -> Read:
 
 
 #: Figures for which more is better, and those for which neither is; for all others less is better.
-_MORE = frozenset({"checks that kept every bit"})
+_MORE = frozenset({"checks that kept every bit", "SQNR of the outputs"})
 _NEITHER = frozenset(
     {
         "launches",
@@ -219,6 +219,7 @@ _FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("work", "rewrites", lambda run: sum(s.rewrites for s in run.stages())),
     ("numbers", "worst check error", _worst),
     ("numbers", "end-to-end error", _accumulated),
+    ("numbers", "SQNR of the outputs", _of("run", quantisation.SQNR)),
     ("numbers", "checks that kept every bit", _verdicts("bitwise")),
     ("numbers", "checks within tolerance", _verdicts("within")),
     ("numbers", "failed checks", _verdicts("failed")),

@@ -198,9 +198,9 @@ MAX_ROWS = 2_000
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """Return the values of two recordings side by side.
 
-    ``a`` and ``b``: names of the recordings; ``parts``: the stages that both have statistics of,
-    with the number of values that only one side has (``only``); ``rows``: one per value, in
-    program order, with its statistics on both sides, ``how`` it was matched and ``why``, whether
+    ``a`` and ``b``: names of the recordings, and whether they are ``quantised``; ``parts``: the
+    stages that both have statistics of, with the number of values that only one side has
+    (``only``); ``rows``: one per value, in program order, with its statistics on both sides, ``how`` it was matched and ``why``, whether
     it ``differs``, the largest ``difference`` of a statistic (or of an element, if both recorded
     the tensor: ``exact``, with ``ulps`` and the number of ``unequal`` elements); ``first`` of them
     that differs. ``outputs``: the digests of the results of their executions.
@@ -226,9 +226,11 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     }
 
 
-def _about(run: Run) -> dict[str, str]:
+def _about(run: Run) -> dict[str, Any]:
     meta = run.meta()
+    quantised = quantisation.summary(run.stages(), run.figures())
     return {
+        "quantised": quantised and numeric_results.json_rows([quantised], "sqnr_db")[0],
         "name": run.path.name,
         "path": str(run.path),
         "about": f"{meta.get('model', run.path.stem)} · {meta.get('target', '')}",

@@ -12,7 +12,7 @@ const FLOATS_COLUMNS = columnsOf('numerics', ['name', 'left'], ['module', 'left'
 const OPTIONAL = { alone: 'alone_db', module: 'scope' };
 const LOST = { top: 14, plot: 62, names: 16, side: 12 };
 
-const decibels = (value) => (value === null || value === undefined ? '–' : Number.isFinite(value) ? value.toFixed(1) : number(value));
+const decibels = (value) => (value === null || value === undefined ? '–' : Number.isFinite(value) ? value.toFixed(1) : String(value).startsWith('-') ? '−∞' : '∞');
 const range = (low, high) => `${number(low)} to ${number(high)}`;
 
 /** A path along the tops of bins, and one around them down to the base. */

@@ -81,7 +81,9 @@ function twoNumbers({ selection, send, remember }) {
       : outputs.a === outputs.b ? 'The executed outputs are bitwise equal.' : 'The executed outputs differ in bits.';
     const basis = data.exact === data.total ? 'The tensors were recorded and compared.'
       : `${data.exact ? `The recordings contain the tensors of ${count(data.exact)} of ${count(data.total)} values; of the others` : 'The recordings contain'} only statistics of the values that checking evaluated (min, max, mean, NaN, Inf, histogram), so equal rows can still differ in bits.`;
-    const more = h('p', { class: 'more' }, `${outputsText} ${basis}`);
+    const lost = ['a', 'b'].filter((side) => (data[side].quantised?.sqnr_db ?? null) !== null)
+      .map((side) => `The outputs of ${side.toUpperCase()}, which is quantised, have a signal-to-noise ratio of ${decibels(data[side].quantised.sqnr_db)} dB. `);
+    const more = h('p', { class: 'more' }, ...lost, `${outputsText} ${basis}`);
     if (!first) {
       summary.replaceChildren(h('p', {}, h('span', { class: 'same' }, data.exact === data.total ? 'Bitwise equal' : 'The same statistics'), ` in all ${plural(data.total, 'value')} that both recordings contain.`), more);
       return;
