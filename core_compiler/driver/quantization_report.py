@@ -1,4 +1,4 @@
-"""What a quantised compile lost, value by value and at the end, and what stayed in floats."""
+"""Report of a quantised compile: the loss of each value and of the outputs, ops left in floats."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class FrameworkRecord:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class QuantisedRecord:
-    """What a value lost when it became integers, on the example inputs.
+    """The loss of a value that became integers, on the example inputs.
 
     ``value`` is the one in floats, of ``stage``; ``integers`` the one that stands for it.
     ``sqnr_db`` is the signal-to-noise ratio in decibels (infinite: nothing lost), ``cosine`` that

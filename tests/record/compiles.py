@@ -21,9 +21,12 @@ from core_compiler.ir.events import (
     BufferRecord,
     CheckRecord,
     Diagnostic,
+    FloatOpRecord,
     FrameworkRecord,
     KernelRecord,
     Observer,
+    QuantisationRecord,
+    QuantisedRecord,
     StageRecord,
     TensorStats,
     TimingRecord,
@@ -163,5 +166,12 @@ def record(observer: Observer, made: list[StageRecord], *, end: str = "finished"
             FrameworkRecord(op.result, "torch", "exp_1", False, 1e-6, (1, 2), 0.5, 0.25),
         ]
     )
+    value, infinite, nan = op.result, float("inf"), float("nan")
+    histogram = ([0.0, 0.5, 1.0], [3, 4], [2, 5])
+    lost = [
+        QuantisedRecord(value, op.operands[0], 2, -3.5, 0.5, 0.25, (0, 1), (-1, 2), histogram, 9.0),
+        QuantisedRecord(op.operands[0], value, 1, infinite, nan, 0.0, (0, 1), (-1, 2)),
+    ]
+    observer.quantisation(QuantisationRecord(7, 41.5, lost, [FloatOpRecord(op, "why\0 not")]))
     observer.figures({"identity": "abc", "worst": 1.5, "huge": 2**70})
     observer.end(end)

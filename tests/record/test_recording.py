@@ -202,11 +202,34 @@ def test_kernels_memory_timings_tensors_and_figures(recording):
     assert (same.node, same.same, same.theirs, same.index) == ("exp_0", True, None, ())
     assert (other.framework, other.error, other.index) == ("torch", 1e-6, (1, 2))
     assert (other.theirs, other.ours) == (0.5, 0.25) and str(other.value.type) == str(TYPE)
-    assert recording.figures() == {"identity": "abc", "worst": 1.5, "huge": float(2**70)}
+    assert recording.figures() == {
+        "identity": "abc",
+        "worst": 1.5,
+        "huge": float(2**70),
+        "quantised_results": 7,
+        "quantised_sqnr_db": 41.5,
+    }
     assert recording.figures("memory")["arena_bytes"] == 192
     assert recording.sources() == {"model.py": "x = 1\n"}
     assert recording.meta()["model"] == "chain" and recording.status == "finished"
     assert recording.progress()["what"] == "passes"
+
+
+def test_what_quantisation_lost_comes_back(recording, made, tmp_path):
+    found = recording.quantisation()
+    assert (found.results, found.sqnr_db) == (7, 41.5)
+    worst, best = found.values
+    assert (worst.stage, worst.sqnr_db, worst.cosine, worst.saturated) == (2, -3.5, 0.5, 0.25)
+    assert (worst.observed, worst.range, worst.alone_db) == ((0, 1), (-1, 2), 9.0)
+    assert worst.histogram == ([0.0, 0.5, 1.0], [3, 4], [2, 5])
+    assert worst.value is best.integers and worst.integers is best.value
+    assert best.sqnr_db == float("inf") and np.isnan(best.cosine) and best.alone_db is None
+    (left,) = found.left
+    assert left.op.result is worst.value and left.reason.startswith("why") and left.op.operands
+    with Recorder(tmp_path / "floats.run") as recorder:
+        recorder.begin({"model": "m"})
+    with Recording.open(tmp_path / "floats.run") as plain:
+        assert plain.quantisation() is None
 
 
 def test_a_recording_holds_every_execution_and_shows_the_newest(tmp_path, made):

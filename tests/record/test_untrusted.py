@@ -205,6 +205,19 @@ def test_times_of_a_recording_of_version_5_are_its_first_execution(tmp_path):
         assert old.timings(execution.id)[0].kernel == "k"
 
 
+def test_a_recording_of_version_6_is_not_quantised(tmp_path):
+    path = tmp_path / "old.run"
+    with Recorder(path) as recorder:
+        recorder.begin({"model": "m"})
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(
+            "DROP TABLE quantised_value; DROP TABLE float_op; PRAGMA user_version = 6;"
+        )
+    with Recording.open(path) as old:
+        assert old.is_old and old.quantisation() is None
+        assert old.query("SELECT * FROM quantised_value").rows == []
+
+
 def test_every_older_version_has_a_way_to_this_one():
     assert sorted(migrate.STEPS) == list(range(1, schema.VERSION))
 

@@ -1,4 +1,4 @@
-"""What quantisation lost, as it was recorded: for the view, tables and the command line."""
+"""The recorded losses of quantisation: for the view, tables and the command line."""
 
 from __future__ import annotations
 

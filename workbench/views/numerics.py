@@ -200,10 +200,11 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
 
     ``a`` and ``b``: names of the recordings, and whether they are ``quantised``; ``parts``: the
     stages that both have statistics of, with the number of values that only one side has
-    (``only``); ``rows``: one per value, in program order, with its statistics on both sides, ``how`` it was matched and ``why``, whether
-    it ``differs``, the largest ``difference`` of a statistic (or of an element, if both recorded
-    the tensor: ``exact``, with ``ulps`` and the number of ``unequal`` elements); ``first`` of them
-    that differs. ``outputs``: the digests of the results of their executions.
+    (``only``); ``rows``: one per value, in program order, with its statistics on both sides,
+    ``how`` it was matched and ``why``, whether it ``differs``, the largest ``difference`` of a
+    statistic (or of an element, if both recorded the tensor: ``exact``, with ``ulps`` and the
+    number of ``unequal`` elements); ``first`` of them that differs. ``outputs``: the digests of the
+    results of their executions.
     """
     if why := contracts.refusal(run, other):
         raise Empty(why, contracts.remedy(run, other))
