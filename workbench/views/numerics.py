@@ -86,17 +86,15 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     listed = [
         *(v["stage"] for v in (*values(run), *lost_values(run))),
         *([0] if framework(run) else []),
-        *(
-            s.index
-            for s in run.stages()
-            if s.pass_name.partition("#")[0] == quantisation.PASSES[-1]
-        ),
     ]
     stages = dict.fromkeys([run.stage_number(state.stage), *listed])
     ops = [state.op]
     for stage in stages:
         found = follow(run, state.op, stage)[:1]
         ops += [*found, *(outermost(run, op, stage) for op in found)]
+    for stage in run.stages():  # a value in floats is made by an op beside the one that carries it
+        if stage.pass_name.partition("#")[0] == quantisation.PASSES[-1]:
+            ops += follow(run, state.op, stage.index)
     return {"rewrite": state.rewrite, "ops": list(dict.fromkeys(ops))}
 
 
