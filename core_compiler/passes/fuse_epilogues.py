@@ -10,14 +10,14 @@ from core_compiler.ir import Op
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.typed import ConvWeightGradient
 from core_compiler.passes.base import Pass
-from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family, flattened
+from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family, flattened, looks_up
 
 
 def kind_refusal(producer: Op, consumer: Op) -> Refusal | None:
     """Return a refusal unless elementwise ops follow a product or convolution."""
     kinds = family(producer), family(consumer)
     if kinds == ("contraction", "map"):
-        return _turning_refusal(producer, consumer)
+        return _turning_refusal(producer, consumer) or _lookup_refusal(producer, consumer)
     first, second = (FAMILY_WORDS[kind] for kind in kinds)
     return refuse(
         "a product and its epilogue",
@@ -41,6 +41,14 @@ def _turning_refusal(producer: Op, consumer: Op) -> Refusal | None:
         consumer,
         producer,
     )
+
+
+def _lookup_refusal(producer: Op, consumer: Op) -> Refusal | None:
+    """Return a refusal if a table would be read at positions that the product's tile has."""
+    reader = looks_up(consumer, producer.results)
+    if reader is None:
+        return None
+    return refuse("known positions", "{0} reads at positions that {1} computes", reader, producer)
 
 
 def _turns(op: Op) -> bool:

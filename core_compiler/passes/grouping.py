@@ -7,7 +7,7 @@ decides what may merge without a cycle, and what to copy instead of share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from core_compiler.ir import Block, Op, Rewriter, Value
@@ -16,6 +16,7 @@ from core_compiler.kernel_ir import scalars
 from core_compiler.lowering.lower import join_refusal
 from core_compiler.ops import hooks, typed
 from core_compiler.ops.base import definition
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.passes.layouts import is_free_view
 
@@ -155,27 +156,40 @@ def widening_refusal(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) ->
     )
 
 
-def padding_refusal(pair: Pair, rewriter: Rewriter) -> Refusal | None:
-    """Return a refusal if ops on a product's result would be computed where they are padded.
+def epilogue_refusal(pair: Pair, rewriter: Rewriter) -> Refusal | None:
+    """Return a refusal if ops on a product's result would be computed where they are read.
 
-    As its epilogue they read the sums in registers, and the padding reads what they make of them,
-    which is smaller if they quantise it.
+    As its epilogue they read the sums in registers. Padding reads what they make of them, which is
+    smaller if they quantise it; positions in a table are computed before the table is read.
     """
     if family(pair.producer) != "map":
         return None
-    padded = next((op for op in flattened(pair.consumer) if op.kind == "core.pad"), None)
-    if padded is None:
+    reader = next((op for op in flattened(pair.consumer) if op.kind == "core.pad"), None)
+    reader = reader or looks_up(pair.consumer, {v for op in pair.units[:-1] for v in op.results})
+    if reader is None:
         return None
     products = (op for op, _ in feeders(pair.producer, rewriter) if family(op) == "contraction")
     product = next(products, None)
     if product is None:
         return None
     return refuse(
-        "padded as it is stored",
-        "{0} follows the product {1}, before its padding",
+        "stored before it is read",
+        "{0} follows the product {1}, before {2} reads what it makes",
         pair.producer,
         product,
+        reader,
     )
+
+
+def looks_up(unit: Op, values: Collection[Value]) -> Op | None:
+    """Return the op of ``unit`` that reads elements at positions computed from ``values``."""
+    known = set(values)
+    for op in flattened(unit):
+        if has_trait(op, "partial_read") and any(v in known for v in op.operands[1:]):
+            return op
+        if any(v in known for v in op.operands):
+            known.update(op.results)
+    return None
 
 
 def _is_float(value: Value, bits: int) -> bool:
@@ -401,7 +415,7 @@ def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
     refused = (
         cycle_refusal(pair, rewriter, position)
         or widening_refusal(pair, rewriter, position)
-        or padding_refusal(pair, rewriter)
+        or epilogue_refusal(pair, rewriter)
     )
     if refused is not None:
         return refused
