@@ -123,7 +123,7 @@ class _Plan:
             for value in values[1:]:
                 self._share(values[0], value)
         readers = (op,) if hides is None else (hides,)
-        if read is not None and all(u in readers for u in self.rewriter.users(read)):
+        if read in values and all(u in readers for u in self.rewriter.users(read)):
             self.wide.add(read)
         return bool(activations)
 
