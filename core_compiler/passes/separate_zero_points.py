@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
 from typing_extensions import override
 
 from core_compiler.ir import Op, Value, WeightStore
@@ -22,11 +21,9 @@ from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.rules import I32
+from core_compiler.ops.zero_points import Bytes, bytes_of
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import reuse_results
-
-#: The most significant bit of a byte: exchanging it turns an i8 into the ui8 that is 128 larger.
-_SIGN = 128
 
 
 @dataclass(frozen=True)
@@ -63,44 +60,10 @@ class SeparateZeroPoints(Pass):
 
 
 @dataclass(frozen=True)
-class _Bytes:
-    """An operand: ``bytes_`` (of i8 or ui8) minus ``zero`` (i32, None: 0) along ``dims``.
-
-    ``held``: the array of a constant zero point.
-    """
-
-    bytes_: Value
-    zero: Value | None = None
-    dims: tuple[int, ...] = ()
-    held: np.ndarray | None = None
-
-    def shifted(self, b: Builder, dtype: str) -> _Bytes:
-        """Return the operand with bytes of ``dtype``."""
-        kind = self.bytes_.type.dtype
-        if kind.name == dtype:
-            return self
-        shape = self.bytes_.type.shape
-        sign = b.expand(b.constant(-_SIGN if kind.name == "i8" else _SIGN, kind), shape)
-        moved = b.bitcast(b.xor(self.bytes_, sign), dtype=dtype)
-        by = np.asarray(_SIGN if dtype == "ui8" else -_SIGN, np.int32)
-        held = by if self.zero is None else None if self.held is None else self.held + by
-        if held is None:
-            assert self.zero is not None
-            shift = b.expand(b.constant(by), self.zero.type.shape)
-            return _Bytes(moved, b.add(self.zero, shift), self.dims)
-        return _Bytes(moved, b.constant(held), self.dims, held) if held.any() else _Bytes(moved)
-
-    def zeros(self, b: Builder, shape) -> Value:
-        """Return the zero points, broadcast to the shape of the result."""
-        assert self.zero is not None
-        return b.broadcast(self.zero, shape=shape, dims=self.dims)
-
-
-@dataclass(frozen=True)
 class _Product:
     op: Op
-    x: _Bytes
-    w: _Bytes
+    x: Bytes
+    w: Bytes
 
     def separated(self, b: Builder) -> Value:
         """Emit the product of the bytes, and what its zero points take from it."""
@@ -112,7 +75,7 @@ class _Product:
         return _matmul(b, self.op, x, w)
 
 
-def _matmul(b: Builder, op: Op, x: _Bytes, w: _Bytes) -> Value:
+def _matmul(b: Builder, op: Op, x: Bytes, w: Bytes) -> Value:
     shape, rank = op.result.type.shape, op.result.type.rank
     wide_x, wide_w = (b.cast(v.bytes_, dtype=I32) for v in (x, w))
     total = b.matmul(wide_x, wide_w)
@@ -131,7 +94,7 @@ def _matmul(b: Builder, op: Op, x: _Bytes, w: _Bytes) -> Value:
     return total
 
 
-def _convolution(b: Builder, op: Op, x: _Bytes, w: _Bytes) -> Value:
+def _convolution(b: Builder, op: Op, x: Bytes, w: Bytes) -> Value:
     conv = typed.Conv.of(op)
     shape, spatial = op.result.type.shape, len(conv.low)
     low, high = tuple(conv.low), tuple(conv.high)
@@ -196,7 +159,7 @@ def _product(
         return refuse("products in i32", "{0} is not a product or convolution in i32", op)
     if op.result.type.elements == 0:
         return refuse("elements", "{0} has no elements", op)
-    x, w = (_bytes(v, producer, weights) for v in op.operands)
+    x, w = (bytes_of(v, producer, lambda op: constant_array(op, weights)) for v in op.operands)
     if x is None or w is None:
         missing = op.operands[0 if x is None else 1]
         return refuse("bytes", "{0} reads {1}, which is not bytes minus a zero point", op, missing)
@@ -222,7 +185,7 @@ def _is_padded(op: Op) -> bool:
     return any((*conv.low, *conv.high))
 
 
-def _is_byte(x: _Bytes, producer, weights: WeightStore) -> bool:
+def _is_byte(x: Bytes, producer, weights: WeightStore) -> bool:
     """Return whether the zero point is a value of the bytes' dtype."""
     value, kind = x.zero, x.bytes_.type.dtype
     while value is not None:
@@ -242,46 +205,9 @@ def _is_byte(x: _Bytes, producer, weights: WeightStore) -> bool:
     return True
 
 
-def _convolution_refusal(op: Op, x: _Bytes, w: _Bytes) -> Refusal | None:
+def _convolution_refusal(op: Op, x: Bytes, w: Bytes) -> Refusal | None:
     if x.dims or (x.zero is not None and x.zero.type.elements != 1):
         return refuse("one zero point", "the images of {0} have several zero points", op)
     if w.dims not in ((), (0,)) or (w.zero is not None and w.zero.type.rank != len(w.dims)):
         return refuse("a zero point a channel", "the weights of {0} have others", op)
     return None
-
-
-def _bytes(value: Value, producer, weights: WeightStore) -> _Bytes | None:
-    """Return an operand's bytes and zero point, or None if it is not bytes minus a zero point."""
-    op = producer(value)
-    if op is None:
-        return None
-    cast = typed.Cast.match(op)
-    if cast is not None:
-        kind = cast.x.type.dtype
-        return _Bytes(cast.x) if kind.name in ("i8", "ui8") else None
-    if op.kind != "core.sub":
-        return None
-    whole = _bytes(op.operands[0], producer, weights)
-    zero = producer(op.operands[1])
-    if whole is None or whole.zero is not None or zero is None:
-        return None
-    if zero.kind == "core.constant":
-        return whole if not constant_array(zero, weights).any() else None
-    broadcast = typed.Broadcast.match(zero)
-    if broadcast is None:
-        return None
-    held = _held(broadcast.x, producer, weights)
-    if held is not None and not held.any():
-        return whole
-    return _Bytes(whole.bytes_, broadcast.x, tuple(broadcast.dims), held)
-
-
-def _held(value: Value, producer, weights: WeightStore) -> np.ndarray | None:
-    """Return the constant that a zero point in i32 is, also one that is kept in bytes."""
-    op = producer(value)
-    cast = None if op is None else typed.Cast.match(op)
-    if cast is not None and scalars.is_widened(cast.x.type.dtype, I32):
-        op = producer(cast.x)
-    if op is None or op.kind != "core.constant":
-        return None
-    return constant_array(op, weights).astype(np.int32)

@@ -37,7 +37,7 @@ _MAX_LOCATIONS = 3
 
 #: ``(context, op, operands) -> result(s)``: the translation of a core op to the dialect.
 Handler = Callable[..., Any]
-#: ``(view of op) -> reason``: why the dialect lacks a form of an op, or "".
+#: ``(context, view of op) -> reason``: why the dialect lacks a form of an op, or "".
 Lacks = Callable[..., str]
 
 
@@ -119,6 +119,8 @@ class Context:
     def __init__(self, shared: Shared):
         self.shared, self.writer = shared, Writer()
         self.env: dict[Value, Ref] = {}
+        #: The op that makes each value of the blocks that have been entered.
+        self.makers: dict[Value, Op] = {}
         #: The number of ops that use each value of the blocks that have been entered.
         self.readers: Counter[Value] = Counter()
         #: Values that a block returns to the surrounding op.
@@ -135,6 +137,7 @@ class Context:
         return self.block(self._expanded(block), arguments)
 
     def _expanded(self, block: Block) -> Block:
+        self.makers.update(block.producers())
         self.given.update(v for inner in _blocks(block) for v in inner.outputs)
         vocabulary = Vocabulary(self.lacks, self._refuses, self.COMPOSED)
         expansion = Expansion(vocabulary, self.shared.made)
@@ -148,6 +151,7 @@ class Context:
     def block(self, block: Block, arguments: Sequence[Ref]) -> tuple[Ref, ...]:
         """Write the ops of an expanded block; return the values that it yields."""
         self.env.update(zip(block.arguments, arguments, strict=True))
+        self.makers.update(block.producers())
         self.readers.update(v for op in block.ops for v in op.uses())
         self.given.update(block.outputs)
         for op in block.ops:
@@ -179,7 +183,7 @@ class Context:
         if op.kind not in self.TABLE:
             return "no translation"
         lacks = self.LACKS.get(op.kind)
-        return "" if lacks is None else lacks(view(op))
+        return "" if lacks is None else lacks(self, view(op))
 
     def _refuses(self, op: Op) -> str:
         return "" if op.kind in MEANING_IN_REGION else self.refused(op)

@@ -7,7 +7,7 @@ booleans, are part of 1.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -24,7 +24,9 @@ from core_compiler.exporters.mlir.context import (
 )
 from core_compiler.exporters.mlir.literals import constant_text, type_text
 from core_compiler.exporters.mlir.text import Ref, Region
-from core_compiler.ir import Dense, DType, Op, TensorType, dtype, tensor
+from core_compiler.ir import Dense, DType, Op, TensorType, Value, dtype, tensor
+from core_compiler.ops import typed
+from core_compiler.ops.zero_points import bytes_of
 
 I1, I8, I16, I32, I64 = map(dtype, ("i1", "i8", "i16", "i32", "i64"))
 F16, BF16, F32 = map(dtype, ("f16", "bf16", "f32"))
@@ -40,6 +42,18 @@ KNOWN = frozenset(
         *(dtype(f"{sign}i{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)),
     }
 )
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product in i32: ``emit`` returns it with a bias, a constant of rank 1.
+
+    ``axis``: the axis of the result along which the bias lies, ``size`` the number of elements.
+    """
+
+    emit: Callable[[Ref], Ref]
+    axis: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,7 @@ class Tosa(Context):
     """
 
     NAME = "TOSA"
+    KNOWN: ClassVar[frozenset[DType]] = KNOWN
     TABLE: ClassVar[dict[str, Handler]] = {}
     LACKS: ClassVar[dict[str, Lacks]] = {}
     COMPOSED: ClassVar[dict[str, Composition]] = {}
@@ -72,12 +87,16 @@ class Tosa(Context):
         self.spread: dict[int, Ref] = {}
         #: Constants by the number of their ref.
         self.known: dict[int, _ConstantData] = {}
+        #: The operand and the permutation of each transpose, by the number of the result's ref.
+        self.turned: dict[int, tuple[Ref, tuple[int, ...]]] = {}
+        #: How to emit a product again that starts from a bias, by the number of the result's ref.
+        self.products: dict[int, Product] = {}
 
     @override
     def refused(self, op: Op) -> str:
         """Return why the op's types are unsupported; empty tensors may be constants or joined."""
         types = [v.type for v in (*op.operands, *op.results)]
-        unknown = dict.fromkeys(t.dtype.name for t in types if t.dtype not in KNOWN)
+        unknown = dict.fromkeys(t.dtype.name for t in types if t.dtype not in self.KNOWN)
         if unknown:
             return f"{' and '.join(unknown)} not supported"
         if op.kind == "core.concat":
@@ -85,6 +104,33 @@ class Tosa(Context):
         joined = op.kind == "core.constant" and op.result not in self.given
         empty = not joined and any(0 in t.shape for t in types)
         return "tensors without elements not supported" if empty else ""
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def array_of(self, value: Value) -> np.ndarray | None:
+        """Return the array of a constant, or None."""
+        op = self.makers.get(value)
+        return None if op is None or op.kind != "core.constant" else self._array(op)
+
+    def _array(self, op: Op) -> np.ndarray:
+        return self.shared.array(typed.Constant.of(op).value)
+
+    def bytes_in(self, op: Op) -> list[tuple[Value, int]]:
+        """Return the bytes and the zero point of each operand of a product in i32, or nothing.
+
+        TOSA multiplies bytes, and subtracts one zero point of their dtype from each operand.
+        """
+        found = []
+        for value in op.operands:
+            made = bytes_of(value, self.makers.get, self._array)
+            if made is None or value.type.dtype is not I32:
+                return []
+            zeros = {0} if made.zero is None else set() if made.held is None else {*made.held.flat}
+            limits = np.iinfo(made.bytes_.type.dtype.numpy)
+            if len(zeros) != 1 or not limits.min <= min(zeros) <= limits.max:
+                return []
+            found.append((made.bytes_, int(min(zeros))))
+        return found
 
     # -- ops -------------------------------------------------------------------------------------
 
@@ -129,13 +175,42 @@ class Tosa(Context):
         The operand of a broadcast is used directly, because TOSA repeats axes of size 1 itself.
         """
         shape = np.broadcast_shapes(*(v.type.shape for v in operands))
-        made = tensor(shape, kind or operands[-1].type.dtype)
         before = [self.spread.get(v.number, v) for v in operands]
         if np.broadcast_shapes(*(v.type.shape for v in before)) != shape:
             whole = next(i for i, v in enumerate(operands) if v.type.shape == shape)
             before[whole] = operands[whole]
-        shift = [self.constant(np.zeros(1, np.int8))] if name == "mul" else []
-        return self.op(name, [*before, *shift], made)
+
+        def emit(*x: Ref) -> Ref:
+            sizes = np.broadcast_shapes(*(v.type.shape for v in x))
+            shift = [self.constant(np.zeros(1, np.int8))] if name == "mul" else []
+            return self.op(name, [*x, *shift], tensor(sizes, kind or operands[-1].type.dtype))
+
+        return self.before_transposes(emit, *before)
+
+    def before_transposes(self, emit: Callable[..., Ref], *operands: Ref) -> Ref:
+        """Emit an elementwise op.
+
+        If the operands have been transposed alike, the op reads them before and its result is
+        transposed, so that transposes around convolutions meet and cancel each other.
+        """
+        orders = [self.turned[v.number][1] for v in operands if v.number in self.turned]
+        if not orders:
+            return emit(*operands)
+        inverse = inverted(orders[0])
+        if any(order != orders[0] for order in orders) or not all(
+            v.number in self.turned or self._turns_freely(v, inverse) for v in operands
+        ):
+            return emit(*operands)
+        return self.transposed(emit(*(self.transposed(v, inverse) for v in operands)), orders[0])
+
+    def _turns_freely(self, x: Ref, permutation: Sequence[int]) -> bool:
+        """Return whether a transpose needs no op, or only a reshape."""
+        return _is_in_order(x, permutation) or self._is_turned_here(x)
+
+    def _is_turned_here(self, x: Ref) -> bool:
+        """Return whether a transpose of ``x`` is another constant."""
+        held = self.known.get(x.number)
+        return held is not None and held.once and held.shape == held.array.shape
 
     # -- constants -------------------------------------------------------------------------------
 
@@ -204,34 +279,52 @@ class Tosa(Context):
         If only axes of size 1 move, it becomes a reshape.  A constant with a single user is
         transposed here, because tools expect weights to be constants.
         """
+        if x.number in self.turned:
+            source, before = self.turned[x.number]
+            x = source.read_as(source.type.with_(dtype=x.type.dtype))
+            permutation = [before[a] for a in permutation]
         made = tensor([x.type.shape[a] for a in permutation], x.type.dtype)
-        wide = [a for a in permutation if x.type.shape[a] != 1]
-        if wide == sorted(wide):
+        if _is_in_order(x, permutation):
             return self.reshaped(x, made.shape)
-        held = self.known.get(x.number)
-        if held is not None and held.once and held.shape == held.array.shape:
+        if self._is_turned_here(x):
+            held = self.known[x.number]
             label = f"{held.label}_{''.join(map(str, permutation))}" if held.label else ""
             turned = _ConstantData(held.array.transpose(permutation), made.shape, label)
             if label:
                 self.shared.arrays[label] = turned.array, made.dtype
             return self._held(turned, made.dtype, x.name)
         perms = f"array<i32: {', '.join(map(str, permutation))}>"
-        return self.op("transpose", [x], made, {"perms": perms})
+        result = self.op("transpose", [x], made, {"perms": perms})
+        self.turned[result.number] = x, tuple(permutation)
+        return result
+
+    def source(self, x: Ref) -> tuple[Ref, tuple[int, ...]]:
+        """Return ``x`` before its transpose, and the permutation (that of no transpose: 0, 1..)."""
+        if x.number not in self.turned:
+            return x, tuple(range(x.type.rank))
+        source, permutation = self.turned[x.number]
+        return source.read_as(source.type.with_(dtype=x.type.dtype)), permutation
 
     def cut(self, x: Ref, starts: Sequence[int], sizes: Sequence[Any]) -> Ref:
-        made = tensor(sizes, x.type.dtype)
-        if made is x.type:
+        if tensor(sizes, x.type.dtype) is x.type:
             return x
-        return self.op("slice", [x, self.shape(starts), self.shape(made.shape)], made)
+        x, permutation = self.source(x)
+        order = inverted(permutation)
+        made = tensor([sizes[a] for a in order], x.type.dtype)
+        starts = [starts[a] for a in order]
+        part = self.op("slice", [x, self.shape(starts), self.shape(made.shape)], made)
+        return self.transposed(part, permutation)
 
     def padded(self, x: Ref, value: Ref, low: Sequence[int], high: Sequence[int]) -> Ref:
         """Pad ``x`` with ``value`` (one element, rank 1)."""
         if not any((*low, *high)):
             return x
-        rows = list(zip(low, high, strict=True))
+        x, permutation = self.source(x)
+        rows = [(low[a], high[a]) for a in inverted(permutation)]
         sizes = zip(x.type.shape, rows, strict=True)
         made = tensor([size + sum(row) for size, row in sizes], x.type.dtype)
-        return self.op("pad", [x, self.shape([p for row in rows for p in row]), value], made)
+        widths = self.shape([p for row in rows for p in row])
+        return self.transposed(self.op("pad", [x, widths, value], made), permutation)
 
     def tiled(self, x: Ref, shape: Sequence[Any]) -> Ref:
         """Repeat ``x`` along its axes of size 1."""
@@ -240,6 +333,17 @@ class Tosa(Context):
             return x
         times = [n // m for n, m in zip(made.shape, x.type.shape, strict=True)]
         return self.op("tile", [x, self.shape(times)], made)
+
+
+def inverted(permutation: Sequence[int]) -> list[int]:
+    """Return the permutation that undoes another."""
+    return sorted(range(len(permutation)), key=permutation.__getitem__)
+
+
+def _is_in_order(x: Ref, permutation: Sequence[int]) -> bool:
+    """Return whether a permutation moves axes of size 1 only."""
+    wide = [a for a in permutation if x.type.shape[a] != 1]
+    return wide == sorted(wide)
 
 
 op = make_registrar(Tosa.TABLE, Tosa.LACKS)

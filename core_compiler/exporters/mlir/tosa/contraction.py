@@ -1,18 +1,29 @@
 """Products and convolutions in TOSA.
 
 Images are [N, spatial.., C] in TOSA and weights [O, spatial.., C], so each convolution is
-surrounded by transposes (MLIR's ``tosa-reduce-transposes`` removes adjacent ones). 8-bit unsigned
-operands are read as signed, with their top bit flipped and a zero point of -128.
+surrounded by transposes, of which those that meet cancel each other. 8-bit unsigned operands are
+read as signed, with their top bit flipped and their zero point 128 less. Products in i32 whose
+operands are bytes minus a zero point are those of the bytes, with that zero point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.exporters.mlir.tosa.context import BF16, F16, F32, FP8, I8, I32, Tosa, op
+from core_compiler.exporters.mlir.tosa.context import (
+    BF16,
+    F16,
+    F32,
+    FP8,
+    I8,
+    I32,
+    Product,
+    Tosa,
+    op,
+)
 from core_compiler.exporters.mlir.tosa.numbers import to_float
 from core_compiler.exporters.mlir.tosa.shape import joined
 from core_compiler.ir import DType, dtype, tensor
@@ -23,76 +34,136 @@ UI8 = dtype("ui8")
 _BYTES = (I8, UI8)
 
 
-def _signed(b: Tosa, x: Ref) -> tuple[Ref, Ref]:
+def signed(b: Tosa, x: Ref, zero: int = 0) -> tuple[Ref, Ref]:
     """Return (operand, zero point), with unsigned bytes read as signed ones."""
     kind = x.type.dtype
     if kind is not UI8:
-        return x, b.zero_point(kind)
+        return x, b.zero_point(kind, zero)
     bits = x.read_as(x.type.with_(dtype=I8))
-    return b.each("bitwise_xor", bits, b.splat(-128, bits)), b.zero_point(I8, -128)
+    return b.each("bitwise_xor", bits, b.splat(-128, bits)), b.zero_point(I8, zero - 128)
 
 
-def _lacks(op: typed.Matmul | typed.Convolution) -> str:
+def _factors(
+    b: Tosa, op: typed.Matmul | typed.Convolution, x: Ref, y: Ref
+) -> tuple[Ref, Ref, tuple[int, int]]:
+    """Return the operands of a product and their zero points, as bytes where TOSA can."""
+    found = b.bytes_in(op.op)
+    if not found:
+        return x, y, (0, 0)
+    (x_value, x_zero), (y_value, y_zero) = found
+    return b.env[x_value], b.env[y_value], (x_zero, y_zero)
+
+
+def _biased(b: Tosa, emit: Callable[[Ref], Ref], axis: int, size: int) -> Ref:
+    """Emit a product in i32 without a bias; it is emitted again if a constant is added to it."""
+    made = emit(b.zero_point(I32))
+    b.products[made.number] = Product(emit, axis, size)
+    return made
+
+
+def with_bias(b: Tosa, x: Ref, y: Ref) -> Ref | None:
+    """Return the sum of a product and a constant that is its bias, or None if it is not that."""
+    for product, other in ((b.products.get(x.number), y), (b.products.get(y.number), x)):
+        bias = b.spread.get(other.number, other)
+        held = b.known.get(bias.number)
+        if product is None or held is None:
+            continue
+        wanted = [product.size if a == product.axis else 1 for a in range(bias.type.rank)]
+        if list(bias.type.shape) == wanted:
+            return product.emit(b.reshaped(bias, (product.size,)))
+    return None
+
+
+def _lacks(b: Tosa, op: typed.Matmul | typed.Convolution) -> str:
     kind = op.operands[0].type.dtype
-    return "" if kind.is_float or kind in _BYTES else f"products of {kind}"
+    known = kind.is_float or kind in _BYTES or b.bytes_in(op.op)
+    return "" if known else f"products of {kind}"
 
 
 @op("matmul", lacks=_lacks)
 def matmul(b: Tosa, op: typed.Matmul, x: Ref, y: Ref) -> Ref:
+    x, y, zeros = _factors(b, op, x, y)
     made, kind = op.result.type, x.type.dtype
     if kind in FP8:  # TOSA sums these in f16
         x, y = to_float(b, x, F32), to_float(b, y, F32)
+    if not kind.is_float and x.type.rank == 2 and y.number in b.known:
+        return _biased(b, lambda bias: _fully_connected(b, x, y, zeros, bias), 1, made.shape[1])
     *batch, m, k = x.type.shape
     count = int(np.prod(batch, dtype=np.int64))
     x, y = b.reshaped(x, (count, m, k)), b.reshaped(y, (count, k, made.shape[-1]))
-    (x, zero_x), (y, zero_y) = _signed(b, x), _signed(b, y)
+    (x, zero_x), (y, zero_y) = signed(b, x, zeros[0]), signed(b, y, zeros[1])
     total = tensor((count, m, made.shape[-1]), F32 if kind.is_float else I32)
     product = b.reshaped(b.op("matmul", [x, y, zero_x, zero_y], total), made.shape)
     return to_float(b, product, made.dtype) if kind.is_float else product
 
 
+def _fully_connected(b: Tosa, x: Ref, w: Ref, zeros: tuple[int, int], bias: Ref) -> Ref:
+    """Multiply bytes by constant weights: a 1x1 convolution of an image with a single column."""
+    (m, k), n = x.type.shape, w.type.shape[1]
+    image = b.reshaped(x, (1, m, 1, k))
+    taps = b.reshaped(b.transposed(w, (1, 0)), (n, 1, 1, k))
+    facts = {"pad": _array([0] * 4), "stride": _array([1, 1]), "dilation": _array([1, 1])}
+    facts["acc_type"] = "i32"
+    made = _convolved(b, "conv2d", image, taps, facts, zeros, bias, (1, m, 1, n))
+    return b.reshaped(made, (m, n))
+
+
 # -- convolutions ----------------------------------------------------------------------------------
 
 
-def _lacks_conv(op: typed.Conv) -> str:
+def _lacks_conv(b: Tosa, op: typed.Conv) -> str:
     pads = border(op, op.w.type.shape[2:])
-    return _lacks(op) or ("windows that cover only padding" if pads is None else "")
+    return _lacks(b, op) or ("windows that cover only padding" if pads is None else "")
 
 
 @op("conv", lacks=_lacks_conv)
 def conv(b: Tosa, op: typed.Conv, x: Ref, w: Ref) -> Ref:
+    x, w, zeros = _factors(b, op, x, w)
     x, w, kind = _operands(b, op, x, w)
-    (n, channels, *_), (outputs, inner, *_) = x.type.shape, w.type.shape
     x, pads = settled(b, x, w.type.shape[2:], op)
     if x.type.rank == 3:  # an image with a single row
         x, w = (b.reshaped(v, (*v.type.shape[:2], 1, v.type.shape[2])) for v in (x, w))
     flat = op.result.type.rank == 3
     facts = _facts(op, [(0, 0)] * flat + pads, kind)
-    groups, image = op.groups, _channels_last(b, x)
-    if groups > 1 and inner == 1 and x.type.rank == 4:
+    image, outputs = _channels_last(b, x), w.type.shape[0]
+    if op.groups > 1 and (w.type.shape[1] > 1 or x.type.rank > 4):
+        return _finished(b, op, _in_groups(b, op, image, w, facts, zeros), kind)
+    sizes = _sizes(op, outputs)
+    if op.groups > 1:
+        name = "depthwise_conv2d"
+        channels = x.type.shape[1]
         w = b.reshaped(w, (channels, outputs // channels, *w.type.shape[2:]))
-        made = _convolved(
-            b,
-            "depthwise_conv2d",
-            image,
-            b.transposed(w, (2, 3, 0, 1)),
-            facts,
-            kind,
-            _sizes(op, n, outputs),
-        )
+        taps = b.transposed(w, (2, 3, 0, 1))
     else:
-        name = "conv2d" if x.type.rank == 4 else "conv3d"
-        parts = []
-        for group in range(groups):
-            taken = _part(b, image, image.type.rank - 1, group, inner)
-            taps = _channels_last(b, _part(b, w, 0, group, outputs // groups))
-            sizes = _sizes(op, n, outputs // groups)
-            parts.append(_convolved(b, name, taken, taps, facts, kind, sizes))
-        made = joined(b, parts, image.type.rank - 1)
-    return _finished(b, op, made, kind)
+        name, taps = _name(image), _channels_last(b, w)
+
+    def emit(bias: Ref) -> Ref:
+        made = _convolved(b, name, image, taps, facts, zeros, bias, sizes)
+        return _finished(b, op, made, kind)
+
+    return emit(b.zero_point(kind)) if kind.is_float else _biased(b, emit, 1, outputs)
 
 
-def _lacks_transposed(op: typed.ConvTranspose) -> str:
+def _name(image: Ref) -> str:
+    return "conv2d" if image.type.rank == 4 else "conv3d"
+
+
+def _in_groups(
+    b: Tosa, op: typed.Conv, image: Ref, w: Ref, facts: dict[str, str], zeros: tuple[int, int]
+) -> Ref:
+    """Convolve each group of channels, and concatenate the results."""
+    each, inner = w.type.shape[0] // op.groups, w.type.shape[1]
+    parts, last = [], image.type.rank - 1
+    for group in range(op.groups):
+        taken = _part(b, image, last, group, inner)
+        taps = _channels_last(b, _part(b, w, 0, group, each))
+        bias = b.zero_point(_accumulated(image.type.dtype))
+        made = _convolved(b, _name(image), taken, taps, facts, zeros, bias, _sizes(op, each))
+        parts.append(made)
+    return joined(b, parts, last)
+
+
+def _lacks_transposed(b: Tosa, op: typed.ConvTranspose) -> str:
     window = op.w.type.shape[2:]
     crops = zip((*op.low, *_high(op)), (*window, *window), strict=True)
     fits = (
@@ -101,7 +172,7 @@ def _lacks_transposed(op: typed.ConvTranspose) -> str:
         and set(op.dilations) == {1}
         and all(crop < size for crop, size in crops)
     )
-    return _lacks(op) if fits else "this transposed convolution"
+    return _lacks(b, op) if fits else "this transposed convolution"
 
 
 def _high(op: typed.ConvTranspose) -> list[int]:
@@ -112,20 +183,22 @@ def _high(op: typed.ConvTranspose) -> list[int]:
 def conv_transpose(b: Tosa, op: typed.ConvTranspose, x: Ref, w: Ref) -> Ref:
     """Emit ``tosa.transpose_conv2d``."""
     low, high = op.low, _high(op)
+    x, w, zeros = _factors(b, op, x, w)
     x, w, kind = _operands(b, op, x, w)
-    made = op.result.type
     rows = [-p for pair in zip(low, high, strict=True) for p in pair]
     facts = {
         "out_pad": _array(rows),
         "stride": _array(op.strides),
         "acc_type": f"{_accumulator(kind)}",
     }
-    n, outputs = made.shape[:2]
-    taps = b.transposed(w, (1, 2, 3, 0))
-    result = _convolved(
-        b, "transpose_conv2d", _channels_last(b, x), taps, facts, kind, _sizes(op, n, outputs)
-    )
-    return _finished(b, op, result, kind)
+    outputs = op.result.type.shape[1]
+    taps, image, sizes = b.transposed(w, (1, 2, 3, 0)), _channels_last(b, x), _sizes(op, outputs)
+
+    def emit(bias: Ref) -> Ref:
+        made = _convolved(b, "transpose_conv2d", image, taps, facts, zeros, bias, sizes)
+        return _finished(b, op, made, kind)
+
+    return emit(b.zero_point(kind)) if kind.is_float else _biased(b, emit, 1, outputs)
 
 
 def _operands(b: Tosa, op: typed.Convolution, x: Ref, w: Ref) -> tuple[Ref, Ref, DType]:
@@ -189,18 +262,30 @@ def _array(numbers: Sequence[int]) -> str:
     return f"array<i64: {', '.join(map(str, numbers))}>"
 
 
-def _sizes(op: typed.Convolution, n: int, outputs: int) -> tuple[int, ...]:
+def _sizes(op: typed.Convolution, outputs: int) -> tuple[int, ...]:
     """Return the result's shape, channels last; rank 1 becomes an image with a single row."""
-    spatial = op.result.type.shape[2:]
+    n, _, *spatial = op.result.type.shape
     return (n, *([1] if len(spatial) == 1 else []), *spatial, outputs)
 
 
+def _accumulated(kind: DType) -> DType:
+    """Return the dtype of a convolution's result."""
+    return kind if kind.is_float else I32
+
+
 def _convolved(
-    b: Tosa, name: str, x: Ref, w: Ref, facts: dict[str, str], kind: DType, sizes: Sequence[int]
+    b: Tosa,
+    name: str,
+    x: Ref,
+    w: Ref,
+    facts: dict[str, str],
+    zeros: tuple[int, int],
+    bias: Ref,
+    sizes: Sequence[int],
 ) -> Ref:
-    made = kind if kind.is_float else I32
-    (x, zero_x), (w, zero_w) = _signed(b, x), _signed(b, w)
-    return b.op(name, [x, w, b.zero_point(made), zero_x, zero_w], tensor(sizes, made), facts)
+    made = _accumulated(x.type.dtype)
+    (x, zero_x), (w, zero_w) = signed(b, x, zeros[0]), signed(b, w, zeros[1])
+    return b.op(name, [x, w, bias, zero_x, zero_w], tensor(sizes, made), facts)
 
 
 def _channels_last(b: Tosa, x: Ref) -> Ref:

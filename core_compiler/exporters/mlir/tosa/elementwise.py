@@ -14,6 +14,7 @@ import numpy as np
 from core_compiler.exporters.mlir.literals import signless
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import F32, FP8, I1, I32, I64, Tosa, op
+from core_compiler.exporters.mlir.tosa.contraction import with_bias
 from core_compiler.exporters.mlir.tosa.numbers import (
     UI64,
     convert,
@@ -55,7 +56,7 @@ _FUNCTIONS = {
     )
 }
 #: Integer functions, in the dtype of ``numbers.home``; shifts and bitwise ops use their own.
-_ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
+_ARITHMETIC = {"sub": "sub", "mul": "mul"}
 _BITS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 _LOGIC = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
 
@@ -304,8 +305,15 @@ def _integer_pow(b: Tosa, x: Ref, y: Ref) -> Ref:
     return resized(b, made, x.type.dtype)
 
 
+def _integer_add(b: Tosa, x: Ref, y: Ref) -> Ref:
+    """Add integers; a constant that is added to a product becomes its bias."""
+    biased = with_bias(b, x, y)
+    return _in_arithmetic_dtype(_named("add"))(b, x, y) if biased is None else biased
+
+
 INTEGERS: dict[str, Each] = {
     **{kind: _in_arithmetic_dtype(_named(name)) for kind, name in _ARITHMETIC.items()},
+    "add": _integer_add,
     **{kind: _own(name) for kind, name in _BITS.items()},
     "max": _extreme("maximum"),
     "min": _extreme("minimum"),
@@ -327,7 +335,7 @@ def _elementwise(b: Tosa, op: OpView, *x: Ref) -> Ref:
     return table[op.kind.removeprefix("core.")](b, *x)
 
 
-def _lacks(op: OpView) -> str:
+def _lacks(b: Tosa, op: OpView) -> str:
     kind = op.operands[0].type.dtype
     known = op.kind.removeprefix("core.") in (FLOATS if kind.is_float else INTEGERS)
     return "" if known else f"{op.kind.removeprefix('core.')} of {kind}"
@@ -374,7 +382,7 @@ def cast(b: Tosa, op: typed.Cast, x: Ref) -> Ref:
     return convert(b, x, op.dtype, op.saturate)
 
 
-def _lacks_bits(op: typed.Bitcast) -> str:
+def _lacks_bits(b: Tosa, op: typed.Bitcast) -> str:
     floats = op.x.type.dtype.is_float or op.dtype.is_float
     return "the bits of floats" if floats else ""
 

@@ -27,10 +27,11 @@ from core_compiler.ops.rules import replaced, without
 def reduced(b: Tosa, x: Ref, axes: Sequence[int], name: str) -> Ref:
     """Emit ``tosa.reduce_*`` over the axes, which are removed."""
     shape = without(x.type.shape, axes)
-    for axis in axes:
+    x, permutation = b.source(x)
+    for axis in (permutation[a] for a in axes):
         made = tensor(replaced(x.type.shape, axis, 1), x.type.dtype)
         x = b.op(f"reduce_{name}", [x], made, {"axis": f"{axis} : i32"})
-    return b.reshaped(x, shape)
+    return b.reshaped(b.transposed(x, permutation), shape)
 
 
 def folded(b: Tosa, x: Ref, axes: Sequence[int], name: str) -> Ref:
@@ -100,6 +101,6 @@ def arg(b: Tosa, op: typed.Argmax | typed.Argmin, x: Ref) -> Ref:
     return convert(b, b.op("argmax", [x], made, {"axis": f"{op.axis} : i32"}), op.dtype)
 
 
-@op("softmax", lacks=lambda op: "" if op.empty_rows == "zero" else "softmax")
+@op("softmax", lacks=lambda b, op: "" if op.empty_rows == "zero" else "softmax")
 def softmax(b: Tosa, op: typed.Softmax, x: Ref) -> Ref:
     return b.core(lambda c, v: softmax_or_zero(c, v, op.axis), x)

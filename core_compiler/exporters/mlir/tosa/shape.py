@@ -129,6 +129,10 @@ def joined(b: Tosa, xs: Sequence[Ref], axis: int) -> Ref:
     """Concatenate tensors along an axis."""
     if len(xs) == 1:
         return xs[0]
+    sources, orders = zip(*map(b.source, xs), strict=True)
+    if len(set(orders)) == 1:
+        xs, axis = sources, orders[0][axis]
     first = xs[0].type
     made = tensor(replaced(first.shape, axis, sum(x.type.shape[axis] for x in xs)), first.dtype)
-    return b.op("concat", xs, made, {"axis": f"{axis} : i32"})
+    result = b.op("concat", xs, made, {"axis": f"{axis} : i32"})
+    return b.transposed(result, orders[0]) if len(set(orders)) == 1 else result

@@ -9,7 +9,7 @@ from core_compiler.ir import Value, tensor
 from core_compiler.ops import typed
 
 
-def _lacks(op: typed.Pool) -> str:
+def _lacks(b: Tosa, op: typed.Pool) -> str:
     window = op.window
     if op.kind == "core.max_pool" and op.x.type.dtype not in (I8, I16, F16, BF16, F32):
         return f"pooling of {op.x.type.dtype}"
@@ -26,7 +26,7 @@ def max_pool(b: Tosa, op: typed.MaxPool, x: Ref) -> Ref:
     return _pooled(b, op, x, "max_pool2d")
 
 
-@op("avg_pool", lacks=lambda op: _lacks(_without_padding(op)))
+@op("avg_pool", lacks=lambda b, op: _lacks(b, _without_padding(op)))
 def avg_pool(b: Tosa, op: typed.AvgPool, x: Ref) -> Ref:
     """Emit an average pooling.
 
