@@ -63,10 +63,10 @@ class Expansion:
         """
         made: list[Op] = []
         renamed: dict[Value, Value] = {}
-        for op in _needed(block.ops, block.outputs):
+        for op in needed(block.ops, block.outputs):
             self._expand(op.substitute(renamed), made, renamed, outer_op)
         outputs = tuple(renamed.get(v, v) for v in block.outputs)
-        return Block(block.arguments, tuple(_needed(made, outputs)), outputs)
+        return Block(block.arguments, tuple(needed(made, outputs)), outputs)
 
     def _expand(
         self, op: Op, made: list[Op], renamed: dict[Value, Value], outer_op: Op | None
@@ -105,7 +105,7 @@ class Expansion:
         return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
-def _needed(ops: Sequence[Op], outputs: Sequence[Value]) -> list[Op]:
+def needed(ops: Sequence[Op], outputs: Sequence[Value]) -> list[Op]:
     """Return the ops that the outputs depend on, in order."""
     live = set(outputs)
     made = []

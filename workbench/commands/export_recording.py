@@ -43,6 +43,12 @@ def add_arguments(parser) -> None:
         ".graph.json every stage that changed something)",
     )
     parser.add_argument(
+        "--integer-only",
+        action="store_true",
+        help="with --quantize, of .tosa.mlir: TOSA's integer profile, a function that takes and "
+        "returns integers (comments give their scales)",
+    )
+    parser.add_argument(
         "--locations",
         choices=("none", "short", "full"),
         default="full",
@@ -59,6 +65,10 @@ def run(arguments) -> None:
             "two recordings can only be exported as tables",
             "--other",
             "add --tables csv, or name a table: -o two_kernels.csv",
+        )
+    if arguments.integer_only and not (arguments.output or "").lower().endswith(".tosa.mlir"):
+        raise UserError(
+            "only TOSA has an integer profile", "--integer-only", "add -o FILE.tosa.mlir"
         )
     if not arguments.output:
         raise UserError("missing output file", "-o", "pass one, for example -o x.trace.json")
@@ -137,7 +147,7 @@ def _export_with_weights(arguments) -> None:
         names = [s.name for s in made.stages]
         fix = nearest(wanted, names, f"choose a stage from 0 to {len(names) - 1}, or a pass")
         raise UserError(f"unknown stage {wanted!r}", "--stage", fix)
-    files = stage.export(path)
+    files = stage.export(path, **({"integer_only": True} if arguments.integer_only else {}))
     sizes = {str(f): f.stat().st_size for f in files}
     data = {"file": str(path), "files": sizes, "stage": stage.index, "pass": stage.name}
     sizes_text = "\n".join(f"{name}: {size:,} bytes" for name, size in sizes.items())

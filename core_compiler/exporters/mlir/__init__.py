@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from core_compiler.exporters.base import replacing, write_arrays
+from core_compiler.exporters.integers import with_integer_borders
 from core_compiler.exporters.mlir.context import Context, Shared, plain, refusal
 from core_compiler.exporters.mlir.linalg import Linalg
 from core_compiler.exporters.mlir.literals import resources, resources_in, type_text
 from core_compiler.exporters.mlir.locations import Locations
 from core_compiler.exporters.mlir.text import Names, Ref, printed
-from core_compiler.exporters.mlir.tosa import Tosa
+from core_compiler.exporters.mlir.tosa import IntegerTosa, Tosa
 from core_compiler.ir import Function, Module, TensorType
 from core_compiler.ir.types import quoted
 from core_compiler.support.errors import UserError, nearest
@@ -26,6 +27,8 @@ from core_compiler.support.errors import UserError, nearest
 __all__ = ["DIALECTS", "WEIGHTS", "export", "write"]
 
 DIALECTS: dict[str, type[Context]] = {"tosa": Tosa, "linalg": Linalg}
+#: Dialects with a profile without floats.
+INTEGER_DIALECTS: dict[str, type[Context]] = {"tosa": IntegerTosa}
 #: Possible locations of the large constants.
 WEIGHTS = ("embedded", "arguments")
 #: The attribute that holds the model's name of an argument or a result.
@@ -39,6 +42,7 @@ def export(
     inputs: Sequence[str],
     outputs: Sequence[str],
     weights: str = "embedded",
+    integer_only: bool = False,
 ) -> str:
     """Return the module as MLIR text.
 
@@ -46,11 +50,13 @@ def export(
     ``inputs``, ``outputs``  the model's names of main's arguments and results.
     ``weights``   ``embedded`` in the file, or ``arguments`` after the model's own, with the names
                   that they have in the model.
+    ``integer_only``  write TOSA's integer profile: main takes and returns the integers that a
+                  quantised model computes with; comments give their scales and zero points.
 
     Raise UserError if a function is not at the tensor level, if sizes are symbolic, and for ops
     that the dialect does not support (all of them at once).
     """
-    return "".join(_File(module, dialect, inputs, outputs, weights).pieces())
+    return "".join(_File(module, dialect, inputs, outputs, weights, integer_only).pieces())
 
 
 def write(
@@ -61,6 +67,7 @@ def write(
     inputs: Sequence[str],
     outputs: Sequence[str],
     weights: str = "embedded",
+    integer_only: bool = False,
 ) -> list[Path]:
     """Write the text of :func:`export` to ``path``; return the files written.
 
@@ -69,7 +76,7 @@ def write(
     not grow with the weights, and existing files are replaced only when the new ones are complete.
     """
     path = Path(path)
-    file = _File(module, dialect, inputs, outputs, weights)
+    file = _File(module, dialect, inputs, outputs, weights, integer_only)
     files = [path]
     with replacing(path) as stream:
         stream.writelines(piece.encode("utf-8") for piece in file.pieces())
@@ -90,10 +97,13 @@ class _File:
         inputs: Sequence[str],
         outputs: Sequence[str],
         weights: str,
+        integer_only: bool,
     ):
         if dialect not in DIALECTS:
             fix = nearest(dialect, DIALECTS, f"choose one of {', '.join(DIALECTS)}")
             raise UserError(f"unknown dialect {dialect!r}", "export to MLIR", fix)
+        if integer_only and dialect not in INTEGER_DIALECTS:
+            raise UserError(f"{dialect} has no integer profile", "export to MLIR", "export to TOSA")
         if weights not in WEIGHTS:
             raise UserError(
                 f"invalid value {weights!r} for weights",
@@ -101,6 +111,15 @@ class _File:
                 f"choose {' or '.join(WEIGHTS)}",
             )
         _need_tensors(module)
+        self._notes: list[str] = []
+        context = DIALECTS[dialect]
+        if integer_only:
+            context = INTEGER_DIALECTS[dialect]
+            module, given, made = with_integer_borders(module, inputs, outputs)
+            self._notes = [
+                *(f"// input {border}" for border in given),
+                *(f"// output {border}" for border in made),
+            ]
         self.parameters: dict[str, np.ndarray] | None = {} if weights == "arguments" else None
         self._shared = Shared(module.weights, self.parameters)
         self._functions: list[_Translated] = []
@@ -109,15 +128,17 @@ class _File:
                 main = function is module.functions.get("main")
                 names = (inputs, outputs) if main else _own_names(function)
                 _need_names(function, *names)
-                made = _Translated(DIALECTS[dialect](self._shared), function, *names)
+                made = _Translated(context(self._shared), function, *names)
                 self._functions.append(made)
         if self._shared.missing:
             fix = "replace them in the model"
             fix = f"export to linalg, or {fix}" if dialect == "tosa" else fix
-            raise refusal(self._shared.missing, DIALECTS[dialect].NAME, fix)
+            raise refusal(self._shared.missing, context.NAME, fix)
 
     def pieces(self) -> Iterator[str]:
         """Yield the text in pieces."""
+        for note in self._notes:
+            yield f"{note}\n"
         for text, alias in self._shared.maps.items():
             yield f"{alias} = {text}\n"
         yield "module {\n"

@@ -22,9 +22,10 @@ from core_compiler.exporters.mlir.tosa import (
     shape,
     windows,
 )
-from core_compiler.exporters.mlir.tosa.context import Tosa
+from core_compiler.exporters.mlir.tosa.context import IntegerTosa, Tosa
 
 __all__ = [
+    "IntegerTosa",
     "Tosa",
     "contraction",
     "control",

@@ -89,6 +89,8 @@ class Tosa(Context):
         self.known: dict[int, _ConstantData] = {}
         #: The operand and the permutation of each transpose, by the number of the result's ref.
         self.turned: dict[int, tuple[Ref, tuple[int, ...]]] = {}
+        #: The operand of each reshape, by the number of the result's ref.
+        self.flat: dict[int, Ref] = {}
         #: How to emit a product again that starts from a bias, by the number of the result's ref.
         self.products: dict[int, Product] = {}
 
@@ -265,13 +267,19 @@ class Tosa(Context):
     # -- shapes ----------------------------------------------------------------------------------
 
     def reshaped(self, x: Ref, shape: Sequence[Any]) -> Ref:
-        """Emit a reshape; a constant is replaced by another one with the same bytes."""
+        """Emit a reshape, of what ``x`` is a reshape of; a constant becomes another constant."""
         made, held = tensor(shape, x.type.dtype), self.known.get(x.number)
         if made is x.type:
             return x
         if held is not None:
             return self._held(replace(held, shape=made.shape), made.dtype, x.name)
-        return self.op("reshape", [x, self.shape(made.shape)], made)
+        if x.number in self.flat:
+            x = self.flat[x.number].read_as(self.flat[x.number].type.with_(dtype=made.dtype))
+            if x.type.shape == made.shape:
+                return x
+        result = self.op("reshape", [x, self.shape(made.shape)], made)
+        self.flat[result.number] = x
+        return result
 
     def transposed(self, x: Ref, permutation: Sequence[int]) -> Ref:
         """Emit a transpose.
@@ -333,6 +341,19 @@ class Tosa(Context):
             return x
         times = [n // m for n, m in zip(made.shape, x.type.shape, strict=True)]
         return self.op("tile", [x, self.shape(times)], made)
+
+
+class IntegerTosa(Tosa):
+    """The translation to TOSA's integer profile, which has no floats."""
+
+    NAME = "TOSA's integer profile"
+    KNOWN = frozenset(kind for kind in KNOWN if not kind.is_float)
+
+    @override
+    def refused(self, op: Op) -> str:
+        """Return why an op is unsupported; a rescale must be one op, not arithmetic in 64 bits."""
+        whole = op.kind in ("core.rescale", "core.table")
+        return super().refused(op) or (self.lacks(op) if whole else "")
 
 
 def inverted(permutation: Sequence[int]) -> list[int]:
