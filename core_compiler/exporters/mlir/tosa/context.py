@@ -122,17 +122,19 @@ class Tosa(Context):
 
         TOSA multiplies bytes, and subtracts one zero point of their dtype from each operand.
         """
-        found = []
-        for value in op.operands:
-            made = bytes_of(value, self.makers.get, self._array)
-            if made is None or value.type.dtype is not I32:
-                return []
-            zeros = {0} if made.zero is None else set() if made.held is None else {*made.held.flat}
-            limits = np.iinfo(made.bytes_.type.dtype.numpy)
-            if len(zeros) != 1 or not limits.min <= min(zeros) <= limits.max:
-                return []
-            found.append((made.bytes_, int(min(zeros))))
-        return found
+        found = [self.bytes_of(value) for value in op.operands]
+        return [each for each in found if each is not None] if None not in found else []
+
+    def bytes_of(self, value: Value) -> tuple[Value, int] | None:
+        """Return the bytes that a value of i32 is, less one zero point of their dtype, or None."""
+        found = bytes_of(value, self.makers.get, self._array)
+        if found is None or value.type.dtype is not I32:
+            return None
+        zeros = {0} if found.zero is None else set() if found.held is None else {*found.held.flat}
+        limits = np.iinfo(found.bytes_.type.dtype.numpy)
+        if len(zeros) != 1 or not limits.min <= min(zeros) <= limits.max:
+            return None
+        return found.bytes_, int(min(zeros))
 
     # -- ops -------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from core_compiler.exporters.mlir.tosa.numbers import (
     to_float,
     truncated,
 )
+from core_compiler.exporters.mlir.tosa.quantised import widened
 from core_compiler.ir import DType, tensor
 from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
@@ -332,6 +333,9 @@ INTEGERS: dict[str, Each] = {
 
 def _elementwise(b: Tosa, op: OpView, *x: Ref) -> Ref:
     table = FLOATS if x[0].type.dtype.is_float else INTEGERS
+    found = b.bytes_of(op.result) if op.kind == "core.sub" else None
+    if found is not None:
+        return widened(b, b.env[found[0]], found[1])
     return table[op.kind.removeprefix("core.")](b, *x)
 
 
