@@ -24,12 +24,14 @@ needs_tosa = pytest.mark.skipif(
 )
 #: The integer profile of the specification's first version, and its limits of sizes.
 _TARGET = "--tosa-attach-target=profiles=pro_int level=8k specification_version=1.0"
-_STEPS = (_TARGET, "--tosa-validate=strict-op-spec-alignment", "--tosa-serialize")
+_STEPS = ("--tosa-validate=strict-op-spec-alignment", "--tosa-serialize")
 
 
-def run(text: str, arrays: Sequence[np.ndarray], folder: Path) -> list[np.ndarray]:
+def run(
+    text: str, arrays: Sequence[np.ndarray], folder: Path, extensions: str = ""
+) -> list[np.ndarray]:
     """The results of a text of the integer profile on arrays; unsigned integers come as signed."""
-    model = serialized(text, folder / "model.tosa")
+    model = serialized(text, folder / "model.tosa", extensions)
     results = text.partition("-> (")[2].partition("\n")[0].count("tensor<")
     given = [folder / f"in{place}.npy" for place in range(len(arrays))]
     made = [folder / f"out{place}.npy" for place in range(results)]
@@ -43,11 +45,13 @@ def run(text: str, arrays: Sequence[np.ndarray], folder: Path) -> list[np.ndarra
     return [np.load(path) for path in made]
 
 
-def serialized(text: str, path: Path) -> Path:
+def serialized(text: str, path: Path, extensions: str = "") -> Path:
     """The text validated against the integer profile, and written as TOSA's flatbuffer."""
     source = path.with_suffix(".mlir")
     source.write_text(text)
-    _do(["tosa-opt", str(source), *_STEPS, f"--tosa-flatbuffer-filename={path}", "-o", os.devnull])
+    target = f"{_TARGET} extensions={extensions}" if extensions else _TARGET
+    steps = (target, *_STEPS, f"--tosa-flatbuffer-filename={path}")
+    _do(["tosa-opt", str(source), *steps, "-o", os.devnull])
     return path
 
 

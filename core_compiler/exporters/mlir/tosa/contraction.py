@@ -40,7 +40,17 @@ def signed(b: Tosa, x: Ref, zero: int = 0) -> tuple[Ref, Ref]:
     if kind is not UI8:
         return x, b.zero_point(kind, zero)
     bits = x.read_as(x.type.with_(dtype=I8))
-    return b.each("bitwise_xor", bits, b.splat(-128, bits)), b.zero_point(I8, zero - 128)
+    return _flipped(b, bits), b.zero_point(I8, zero - 128)
+
+
+def unsigned(b: Tosa, x: Ref) -> Ref:
+    """Return signed bytes as the unsigned ones that are 128 larger."""
+    return _flipped(b, x).read_as(x.type.with_(dtype=UI8))
+
+
+def _flipped(b: Tosa, x: Ref) -> Ref:
+    """Flip the top bit of bytes."""
+    return b.each("bitwise_xor", x, b.splat(-128, x))
 
 
 def _factors(

@@ -8,11 +8,12 @@ import numpy as np
 
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import I8, I16, I32, Tosa, inverted, op
-from core_compiler.exporters.mlir.tosa.contraction import UI8, signed
+from core_compiler.exporters.mlir.tosa.contraction import UI8, signed, unsigned
 from core_compiler.ir import DType, dtype, tensor
 from core_compiler.ops import typed
 
-_UI16 = dtype("ui16")
+#: The dtypes that TOSA rescales; unsigned bytes as signed ones.
+_RESCALED = (I8, UI8, I16, I32)
 #: Bits of a multiplier without its sign, the limits of shifts, and the greatest of those that are
 #: never followed by a second rounding.
 _BITS, _LEAST_SHIFT, _MOST_SHIFT, _MOST_SINGLE = 31, 2, 62, 31
@@ -77,11 +78,10 @@ def _values(kind: DType, zero: int) -> range:
 def _lacks_rescale(b: Tosa, op: typed.Rescale) -> str:
     """Return why TOSA does not have a rescale."""
     x, made = op.x.type.dtype, op.dtype
-    kinds = (I8, UI8, I16, _UI16, I32)
-    if x not in kinds or made not in kinds:
+    if x not in _RESCALED or made not in _RESCALED:
         return f"rescales of {x} to {made}"
     for kind, zero in ((x, op.input_zero), (made, op.output_zero)):
-        if zero and kind.bits == 16:
+        if zero and kind is I16:
             return f"zero points of {kind}"
     factors = _factors_of(b, op)
     if factors is None:
@@ -105,22 +105,20 @@ def rescale(b: Tosa, op: typed.Rescale, x: Ref, multiplier: Ref, shift: Ref) -> 
     """Emit ``tosa.rescale``, whose channels are the last axis.
 
     Values that it does not multiply are limited first: their results are the limits of the dtype.
+    Unsigned bytes are signed ones with another zero point.
     """
     factors = _factors_of(b, op)
     assert factors is not None
-    channels = factors.multiplier.size > 1
-    order = _last(x.type.rank, op.axis) if channels else tuple(range(x.type.rank))
+    values, zero = _values(x.type.dtype, op.input_zero), op.input_zero
+    fit = factors.fit(values.start, values.stop - 1)
 
     def emit(x: Ref) -> Ref:
-        values, zero = _values(x.type.dtype, op.input_zero), op.input_zero
-        if not factors.fit(values.start, values.stop - 1):
-            x, zero = _limited(b, widened(b, x, zero), factors), 0
-        elif UI8 is x.type.dtype or _UI16 is x.type.dtype:
-            x, zero = (widened(b, x, zero), 0) if op.dtype.kind == "uint" else (x, zero)
-        return _emitted(b, x, factors, op.dtype, (zero, op.output_zero))
+        given = (x, zero) if fit else (_limited(b, widened(b, x, zero), factors), 0)
+        return _emitted(b, *given, factors, op.dtype, op.output_zero)
 
-    if not channels:
+    if factors.multiplier.size == 1:
         return b.before_transposes(emit, x)
+    order = (*(a for a in range(x.type.rank) if a != op.axis), op.axis)
     return b.transposed(emit(b.transposed(x, order)), inverted(order))
 
 
@@ -129,12 +127,7 @@ def widened(b: Tosa, x: Ref, zero: int = 0) -> Ref:
     if x.type.dtype is I32:
         return x
     one = _Factors.of(np.array(1), np.array(0), False)
-    return b.before_transposes(lambda x: _emitted(b, x, one, I32, (zero, 0)), x)
-
-
-def _last(rank: int, axis: int) -> tuple[int, ...]:
-    """Return the permutation that moves an axis to the end."""
-    return (*(a for a in range(rank) if a != axis), axis)
+    return b.before_transposes(lambda x: _emitted(b, x, zero, one, I32, 0), x)
 
 
 def _limited(b: Tosa, x: Ref, factors: _Factors) -> Ref:
@@ -148,24 +141,22 @@ def _limited(b: Tosa, x: Ref, factors: _Factors) -> Ref:
     return b.each("minimum", b.each("maximum", x, low), high)
 
 
-def _emitted(b: Tosa, x: Ref, factors: _Factors, kind: DType, zeros: tuple[int, int]) -> Ref:
-    made = tensor(x.type.shape, kind)
+def _emitted(b: Tosa, x: Ref, zero: int, factors: _Factors, kind: DType, made_zero: int) -> Ref:
+    if kind is UI8:
+        return unsigned(b, _emitted(b, x, zero, factors, I8, made_zero - 128))
     rounding = "DOUBLE_ROUND" if factors.double else "SINGLE_ROUND"
     facts = {
         "scale32": "true",
         "rounding_mode": f"#tosa.rounding_mode<{rounding}>",
-        "per_channel": _flag(factors.multiplier.size > 1),
-        "input_unsigned": _flag(x.type.dtype.kind == "uint"),
-        "output_unsigned": _flag(kind.kind == "uint"),
+        "per_channel": "true" if factors.multiplier.size > 1 else "false",
+        "input_unsigned": "false",
+        "output_unsigned": "false",
     }
     multiplier = b.constant(factors.multiplier.astype(np.int32))
     shift = b.constant(factors.shift.astype(np.int8))
-    points = [b.zero_point(k, z) for k, z in zip((x.type.dtype, kind), zeros, strict=True)]
-    return b.op("rescale", [x, multiplier, shift, *points], made, facts)
-
-
-def _flag(fact: bool) -> str:
-    return "true" if fact else "false"
+    x, zero_x = signed(b, x, zero)
+    operands = [x, multiplier, shift, zero_x, b.zero_point(kind, made_zero)]
+    return b.op("rescale", operands, tensor(x.type.shape, kind), facts)
 
 
 # -- tables and limits -----------------------------------------------------------------------------
