@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
+import pytest
 
-from core_compiler.ir import Block, Value, dtype, tensor
+from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder, evaluate_block, typed
 from core_compiler.support.errors import UserError
-from tests.exporters.iree import module_of, text_of
+from tests.exporters.iree import text_of
 from tests.exporters.tosa_reference import needs_tosa, run
 
 KINDS = ("i8", "ui8", "i16", "i32")
@@ -29,25 +30,27 @@ def drawn(rng: np.random.Generator, shape: Sequence[int], kind: str) -> np.ndarr
     return made.astype(dtype(kind).numpy)
 
 
-def program(arrays: Sequence[np.ndarray], body: Callable) -> Block:
+def program(arrays: Sequence[np.ndarray], body: Callable) -> Module:
     """A function of arguments like the arrays; ``body(builder, *values)`` returns its results."""
     arguments = tuple(Value(tensor(a.shape, dtype(a.dtype))) for a in arrays)
-    builder = Builder()
+    weights = WeightStore()
+    builder = Builder(weights)
     made = body(builder, *arguments)
     outputs = tuple(made) if isinstance(made, (tuple, list)) else (made,)
-    return Block(arguments, tuple(builder.ops), outputs)
+    block = Block(arguments, tuple(builder.ops), outputs)
+    return Module({"main": Function("main", block)}, weights)
 
 
-def text(block: Block) -> str:
-    return text_of(module_of(block), "tosa", integer_only=True)
+def text(module: Module) -> str:
+    return text_of(module, "tosa", integer_only=True)
 
 
 def differing(
-    block: Block, arrays: Sequence[np.ndarray], folder, extensions: str = ""
+    module: Module, arrays: Sequence[np.ndarray], folder, extensions: str = ""
 ) -> list[int]:
     """The numbers of the results in which the reference model differs from our reference."""
-    wanted = evaluate_block(block, list(arrays))
-    found = run(text(block), arrays, folder, extensions)
+    wanted = evaluate_block(module.main.body, list(arrays), module.weights)
+    found = run(text(module), arrays, folder, extensions)
     return [
         place
         for place, (g, w) in enumerate(zip(found, wanted, strict=True))
@@ -101,20 +104,21 @@ def supported(x: np.ndarray, emit: Callable) -> bool:
     """Whether a rescale can be exported: not where results may be near the ends of i32, or where
     the factors of some channels, which are rounded once, are too large beside those rounded twice.
     """
-    block = program([x], emit)
-    op = typed.Rescale.of(block.ops[-1])
+    module = program([x], emit)
+    op = typed.Rescale.of(module.main.body.ops[-1])
     mixed = op.double_round and op.axis is not None and x.dtype == np.int32
     if not mixed and op.dtype.name != "i32":
         return True
     try:
-        text(block)
+        text(module)
     except UserError as problem:
         found = problem.what
     else:
         return True
     if "whose results may exceed" in found:
         ends = [np.full_like(x, end) for end in (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)]
-        largest = max(np.abs(evaluate_block(block, [e])[0].astype(np.int64)).max() for e in ends)
+        made = [evaluate_block(module.main.body, [end])[0] for end in ends]
+        largest = max(np.abs(a.astype(np.int64)).max() for a in made)
         assert mixed or largest >= (1 << 29) - 1
         return False
     raise AssertionError(found)
@@ -140,3 +144,155 @@ def test_rescales_have_the_same_bits(tmp_path):
         return joined(b, [emit(b, values[source]) for source, emit in chosen])
 
     assert differing(program(arrays, body), arrays, tmp_path, "doubleround,int16") == []
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+@needs_tosa
+def test_tables_have_the_same_bits(tmp_path):
+    rng = np.random.default_rng(256)
+    every = [np.arange(-128, 128, dtype=np.int8), np.arange(256, dtype=np.uint8)]
+    every.append(np.arange(-(1 << 15), 1 << 15, dtype=np.int16))
+    entries = [drawn(rng, (256,), kind) for kind in ("i8", "i8", "ui8")]
+    wide = [np.sort(drawn(rng, (513,), "i16") // 2), drawn(rng, (513,), "i16") // 2]
+
+    def body(b, signed, unsigned, words):
+        bytes_ = [b.table(x, b.constant(e)) for x in (signed, unsigned) for e in entries]
+        return [*bytes_, *(b.table(words, b.constant(e)) for e in wide)]
+
+    assert differing(program(every, body), every, tmp_path, "int16") == []
+
+
+def test_a_table_that_is_too_steep_is_refused():
+    """TOSA interpolates between entries that differ by 16 bits."""
+    x = np.zeros(4, np.int16)
+    steep = np.zeros(513, np.int16)
+    steep[1:] = 1
+    assert '"tosa.table"' in text(program([x], lambda b, x: b.table(x, b.constant(steep))))
+    steep[7:9] = -(1 << 15), (1 << 15) - 1
+    with pytest.raises(UserError, match="a table whose entries differ"):
+        text(program([x], lambda b, x: b.table(x, b.constant(steep))))
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def centred(b: Builder, x: Value, zero: int) -> Value:
+    """Bytes less their zero point, in i32."""
+    wide = b.cast(x, dtype="i32")
+    return b.sub(wide, b.scalar_like(zero, wide)) if zero else wide
+
+
+def biased(b: Builder, made: Value, rng: np.random.Generator, axis: int) -> Value:
+    shape = [made.type.shape[axis] if a == axis else 1 for a in range(made.type.rank)]
+    bias = b.constant(rng.integers(-(1 << 20), 1 << 20, shape).astype(np.int32))
+    return b.add(made, b.expand(bias, made.type.shape))
+
+
+def windows(*rows: tuple[int, ...], groups: int = 1) -> dict:
+    """Strides, padding before and after, and dilations of a convolution."""
+    return {
+        **dict(zip(("strides", "low", "high", "dilations"), rows, strict=True)),
+        "groups": groups,
+    }
+
+
+#: Shapes of images and weights, and how they are convolved.
+CONVOLUTIONS = [
+    ((2, 3, 7, 6), (4, 3, 3, 3), windows((1, 1), (1, 1), (1, 1), (1, 1))),
+    ((1, 3, 9, 8), (4, 3, 3, 2), windows((2, 3), (1, 0), (0, 2), (1, 1))),
+    ((1, 3, 9, 9), (4, 3, 3, 3), windows((2, 1), (2, 1), (1, 3), (2, 3))),
+    ((1, 3, 8, 8), (4, 3, 2, 2), windows((3, 3), (-1, 0), (0, -2), (1, 1))),
+    ((1, 8, 4, 4), (5, 8, 1, 1), windows((2, 2), (0, 0), (0, 0), (1, 1))),
+    ((1, 4, 6, 6), (4, 1, 3, 3), windows((1, 2), (1, 1), (1, 1), (1, 1), groups=4)),
+    ((2, 4, 6, 6), (12, 1, 3, 3), windows((1, 1), (1, 1), (0, 1), (2, 1), groups=4)),
+    ((1, 6, 5, 5), (4, 3, 3, 3), windows((1, 1), (1, 1), (1, 1), (1, 1), groups=2)),
+    ((2, 3, 9), (4, 3, 3), windows((2,), (1,), (1,), (1,))),
+    ((1, 4, 9), (8, 1, 3), windows((1,), (1,), (2,), (1,), groups=4)),
+    ((1, 2, 4, 5, 4), (3, 2, 2, 2, 3), windows((1, 2, 1), (1, 0, 1), (0, 1, 1), (1, 1, 1))),
+]
+#: Dtypes of both operands and their zero points.
+ZEROS = [
+    ("i8", -128, "i8", 0),
+    ("i8", 127, "i8", -5),
+    ("ui8", 128, "i8", 0),
+    ("ui8", 0, "ui8", 255),
+]
+
+
+@needs_tosa
+def test_convolutions_have_the_same_bits(tmp_path):
+    rng = np.random.default_rng(7)
+    cases = [(c, ZEROS[place % len(ZEROS)]) for place, c in enumerate(CONVOLUTIONS * 2)]
+    cases += [(CONVOLUTIONS[place], zeros) for place in (2, 6, 7) for zeros in ZEROS]
+    arrays = [drawn(rng, image, zeros[0]) for (image, _, _), zeros in cases]
+
+    def body(b, *images):
+        made = []
+        for place, x in enumerate(images):
+            (_, window, options), (_, zero, kind, zero_w) = cases[place]
+            w = b.constant(drawn(rng, window, kind))
+            y = b.conv(centred(b, x, zero), centred(b, w, zero_w), **options)
+            made.append(biased(b, y, rng, 1) if place % 3 else y)
+        return made
+
+    module = program(arrays, body)
+    assert differing(module, arrays, tmp_path) == []
+    written = text(module)
+    assert '"tosa.depthwise_conv2d"' in written and '"tosa.conv3d"' in written
+    assert '"tosa.mul"' not in written  # none by its taps
+
+
+@needs_tosa
+def test_matrix_products_have_the_same_bits(tmp_path):
+    rng = np.random.default_rng(8)
+    arrays = [drawn(rng, (3, 5, 4), "i8"), drawn(rng, (3, 4, 6), "ui8"), drawn(rng, (5, 9), "i8")]
+
+    def body(b, x, y, rows):
+        w = b.constant(drawn(rng, (9, 7), "i8"))
+        whole = b.matmul(centred(b, rows, -128), centred(b, w, 0))
+        return [
+            b.matmul(centred(b, x, 3), centred(b, y, 200)),
+            b.matmul(centred(b, x, 0), centred(b, y, 0)),
+            whole,
+            biased(b, whole, rng, 1),
+            biased(b, b.matmul(centred(b, rows, 5), centred(b, w, 9)), rng, 1),
+        ]
+
+    module = program(arrays, body)
+    assert differing(module, arrays, tmp_path) == []
+    assert '"tosa.add"' not in text(module)  # both biases are those of convolutions
+
+
+@needs_tosa
+def test_transposed_convolutions_have_the_same_bits(tmp_path):
+    rng = np.random.default_rng(9)
+    x = drawn(rng, (1, 3, 4, 5), "i8")
+
+    def body(b, x):
+        w = b.constant(drawn(rng, (3, 4, 3, 2), "i8"))
+        options = {**windows((2, 1), (1, 0), (1, 1), (1, 1)), "output_padding": (1, 0)}
+        return biased(b, b.conv_transpose(centred(b, x, -7), centred(b, w, 0), **options), rng, 1)
+
+    module = program([x], body)
+    assert differing(module, [x], tmp_path) == []
+    assert '"tosa.transpose_conv2d"' in text(module)
+
+
+def test_zero_points_that_tosa_does_not_have_stay_in_the_product():
+    """Zero points that are no bytes, or of each channel: integers of 32 bits, by taps."""
+    rng = np.random.default_rng(10)
+    x, w = drawn(rng, (1, 3, 5, 5), "i8"), drawn(rng, (4, 3, 3, 3), "i8")
+
+    def far(b, x):
+        return b.conv(centred(b, x, 300), centred(b, b.constant(w), 0), **CONVOLUTIONS[0][2])
+
+    def each(b, x):
+        held = b.constant(np.arange(4, dtype=np.int32))
+        wide = b.cast(b.constant(w), dtype="i32")
+        zeros = b.broadcast(held, shape=w.shape, dims=(0,))
+        return b.conv(centred(b, x, 3), b.sub(wide, zeros), **CONVOLUTIONS[0][2])
+
+    for body in (far, each):
+        assert '"tosa.conv2d"' not in text(program([x], body))

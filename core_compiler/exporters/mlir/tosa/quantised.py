@@ -19,6 +19,10 @@ _RESCALED = (I8, UI8, I16, I32)
 _BITS, _LEAST_SHIFT, _MOST_SHIFT, _MOST_SINGLE = 31, 2, 62, 31
 
 
+#: The largest difference of adjacent entries of a table, which TOSA interpolates between.
+_STEP = (1 << 15) - 1
+
+
 # -- rescale ---------------------------------------------------------------------------------------
 
 
@@ -164,10 +168,13 @@ def _emitted(b: Tosa, x: Ref, zero: int, factors: _Factors, kind: DType, made_ze
 
 def _lacks_table(b: Tosa, op: typed.Table) -> str:
     """Return why TOSA does not have a table."""
-    if b.array_of(op.table) is None:
-        return "tables that are not constants"
-    wide = op.x.type.dtype.bits == 16 or op.table.type.dtype.bits == 8
-    return "" if wide else f"tables of {op.table.type.dtype}"
+    entries = b.array_of(op.table)
+    if entries is None:
+        return "a table that is not constant"
+    if op.x.type.dtype is I16:
+        steps = np.abs(np.diff(entries.astype(np.int32)))
+        return "a table whose entries differ by more than i16" if steps.max() > _STEP else ""
+    return "" if op.table.type.dtype.bits == 8 else f"a table of {op.table.type.dtype}"
 
 
 @op("table", lacks=_lacks_table)
