@@ -296,3 +296,112 @@ def test_zero_points_that_tosa_does_not_have_stay_in_the_product():
 
     for body in (far, each):
         assert '"tosa.conv2d"' not in text(program([x], body))
+
+
+# -- everything else -------------------------------------------------------------------------------
+
+
+@needs_tosa
+def test_other_ops_have_the_same_bits(tmp_path):
+    rng = np.random.default_rng(11)
+    small = (-(1 << 14), 1 << 14)
+    arrays = [
+        *(rng.integers(*small, (2, 3, 4, 5)).astype(np.int32) for _ in range(2)),
+        *(drawn(rng, (2, 3, 6, 7), "i8") for _ in range(2)),
+        drawn(rng, (2, 3, 6, 7), "i16"),
+    ]
+
+    def body(b, x, y, p, q, word):
+        window = {"window": (3, 2), "strides": (2, 1), "low": (1, 0), "high": (1, 1)}
+        whole = b.cast(p, dtype="i32")
+        return [
+            *(b.add(x, y), b.sub(x, y), b.mul(x, y), b.max(x, y), b.min(x, y), b.neg(x), b.abs(x)),
+            *(b.reduce_sum(x, axes=axes) for axes in ((2, 3), (1,), (0, 3), (0, 1, 2, 3))),
+            *(b.clamp(v, low=-100, high=77) for v in (p, word)),
+            b.clamp(p, low=5),
+            b.max_pool(p, **window, dilations=(1, 1)),
+            *(b.concat(p, q, axis=axis) for axis in (0, 1, 3)),
+            b.slice(p, starts=(0, 1, 1, 0), limits=(2, 3, 6, 7), strides=(1, 1, 2, 3)),
+            b.transpose(p, permutation=(3, 0, 2, 1)),
+            b.reshape(p, shape=(6, 42)),
+            b.pad(p, b.constant(-7, "i8"), low=(0, 1, 0, 2), high=(1, 0, 0, 1), interior=(0,) * 4),
+            b.reverse(p, axes=(1, 3)),
+            b.sub(whole, b.scalar_like(-128, whole)),
+            *(b.max(p, q), b.min(p, q), b.and_(p, q), b.xor(p, q)),
+        ]
+
+    assert differing(program(arrays, body), arrays, tmp_path, "int16") == []
+
+
+# -- transposes that are moved ---------------------------------------------------------------------
+
+
+def _any_op(rng: np.random.Generator, b: Builder, x: Value) -> Value:
+    """An op on integers of i32 of rank 4, many of which a transpose moves through."""
+    shape, axis = x.type.shape, int(rng.integers(4))
+    which = rng.integers(10)
+    if which < 3:
+        return b.transpose(x, permutation=tuple(map(int, rng.permutation(4))))
+    if which == 3:
+        row = rng.integers(-9, 9, [shape[a] if a == axis else 1 for a in range(4)])
+        return b.add(x, b.expand(b.constant(row.astype(np.int32)), shape))
+    if which == 4:
+        return b.sub(
+            x, b.transpose(b.transpose(x, permutation=(0, 2, 3, 1)), permutation=(0, 3, 1, 2))
+        )
+    if which == 5:
+        return b.concat(x, b.neg(x), axis=axis) if shape[axis] < 7 else b.neg(x)
+    if which == 6:
+        low, high = rng.integers(0, 2, 4), rng.integers(0, 2, 4)
+        edges = {"low": tuple(map(int, low)), "high": tuple(map(int, high)), "interior": (0,) * 4}
+        return b.pad(x, b.constant(3, "i32"), **edges)
+    if which == 7:
+        starts = [int(rng.integers(0, max(1, n - 1))) for n in shape]
+        return b.slice(x, starts=tuple(starts), limits=shape, strides=(1,) * 4)
+    if which == 8:
+        summed = b.reduce_sum(x, axes=(axis,))
+        kept = [n for a, n in enumerate(shape) if a != axis]
+        return b.reshape(summed, shape=(*kept, 1))
+    multiplier = rng.integers(1 << 30, (1 << 31) - 1, shape[axis]).astype(np.int32)
+    shift = rng.integers(32, 35, shape[axis]).astype(np.int8)
+    return b.rescale(x, b.constant(multiplier), b.constant(shift), dtype="i32", axis=axis)
+
+
+@needs_tosa
+@pytest.mark.parametrize("seed", range(4))
+def test_ops_between_transposes_have_the_same_bits(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-99, 99, (2, 3, 4, 5)).astype(np.int32)
+
+    def body(b, x):
+        made = []
+        for _ in range(25):
+            value, seen = x, []
+            for _ in range(8):
+                value = _any_op(rng, b, value)
+                seen.append(value)
+            made += [value, seen[int(rng.integers(len(seen)))]]
+        return [b.add(v, b.scalar_like(place, v)) for place, v in enumerate(made)]
+
+    assert differing(program([x], body), [x], tmp_path) == []
+
+
+def test_transposes_around_convolutions_cancel():
+    """Only those at the model's ends are left."""
+    rng = np.random.default_rng(12)
+    x = drawn(rng, (1, 4, 6, 6), "i8")
+
+    def body(b, x):
+        skip = None
+        for _ in range(3):
+            w = b.constant(drawn(rng, (4, 4, 3, 3), "i8"))
+            options = windows((1, 1), (1, 1), (1, 1), (1, 1))
+            y = biased(b, b.conv(centred(b, x, 3), centred(b, w, 0), **options), rng, 1)
+            multiplier = b.constant(np.full(4, 1 << 30, np.int32))
+            shift = b.constant(np.arange(35, 39, dtype=np.int8))
+            y = b.rescale(y, multiplier, shift, dtype="i8", axis=1)
+            skip = x = b.clamp(y if skip is None else b.max(y, skip), low=-100)
+        return x
+
+    found = text(program([x], body))
+    assert found.count('"tosa.transpose"') == 2 and found.count('"tosa.conv2d"') == 3

@@ -89,6 +89,8 @@ class Tosa(Context):
         self.known: dict[int, _ConstantData] = {}
         #: The operand and the permutation of each transpose, by the number of the result's ref.
         self.turned: dict[int, tuple[Ref, tuple[int, ...]]] = {}
+        #: The results of transposes, by the number of the operand's ref and the permutation.
+        self.turns: dict[tuple[int, tuple[int, ...]], Ref] = {}
         #: The operand of each reshape, by the number of the result's ref.
         self.flat: dict[int, Ref] = {}
         #: How to emit a product again that starts from a bias, by the number of the result's ref.
@@ -209,7 +211,8 @@ class Tosa(Context):
 
     def _turns_freely(self, x: Ref, permutation: Sequence[int]) -> bool:
         """Return whether a transpose needs no op, or only a reshape."""
-        return _is_in_order(x, permutation) or self._is_turned_here(x)
+        known = (x.number, tuple(permutation)) in self.turns
+        return known or _is_in_order(x, permutation) or self._is_turned_here(x)
 
     def _is_turned_here(self, x: Ref) -> bool:
         """Return whether a transpose of ``x`` is another constant."""
@@ -303,10 +306,13 @@ class Tosa(Context):
             if label:
                 self.shared.arrays[label] = turned.array, made.dtype
             return self._held(turned, made.dtype, x.name)
-        perms = f"array<i32: {', '.join(map(str, permutation))}>"
-        result = self.op("transpose", [x], made, {"perms": perms})
-        self.turned[result.number] = x, tuple(permutation)
-        return result
+        order = tuple(permutation)
+        if (x.number, order) not in self.turns:
+            perms = f"array<i32: {', '.join(map(str, order))}>"
+            result = self.op("transpose", [x], made, {"perms": perms})
+            self.turns[x.number, order] = result
+            self.turned[result.number] = x, order
+        return self.turns[x.number, order].read_as(made)
 
     def source(self, x: Ref) -> tuple[Ref, tuple[int, ...]]:
         """Return ``x`` before its transpose, and the permutation (that of no transpose: 0, 1..)."""
