@@ -2,6 +2,7 @@
 #
 #   PYTHON       the interpreter the environment is made from, 3.11 or newer
 #   VENV         where the environment goes
+#   TOSA_VENV    where the environment of TOSA's own tools goes
 #   TORCH_SPEC   which torch: a version range, a wheel or an address
 #   PIP_ARGS     more options for pip; for a CPU build of torch where pip would take a CUDA one:
 #                make run PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -9,6 +10,7 @@
 #   PYTEST_ARGS  more options for pytest
 PYTHON ?= python3
 VENV ?= .venv
+TOSA_VENV ?= .venv-tosa
 TORCH_SPEC ?= torch>=2.11,<2.14
 PIP_ARGS ?=
 MODEL ?= resnet50
@@ -25,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test setup-dev setup-docs run test test-all gpu-recordings lint docs screenshots clean browser
+.PHONY: help setup setup-test setup-dev setup-docs setup-tosa run test test-all gpu-recordings lint docs screenshots clean browser
 
 help:
 	@echo 'make run       install what is needed into $(VENV), compile $(MODEL) and open the page'
@@ -35,6 +37,7 @@ help:
 	@echo 'make docs      the documentation as a site: build/docs/index.html'
 	@echo 'make screenshots  the pictures of the documentation, from recordings in build/screenshots'
 	@echo 'make setup     only install'
+	@echo 'make setup-tosa  Arm'"'"'s reference model of TOSA and its compiler Vela, for tests of exports'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make clean     remove what was built here; the environment stays'
 
@@ -43,6 +46,7 @@ setup: $(VENV)/.installed-all
 setup-test: $(VENV)/.installed-test
 setup-dev: $(VENV)/.installed-dev
 setup-docs: $(VENV)/.installed-docs
+setup-tosa: $(TOSA_VENV)/.installed
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -66,6 +70,14 @@ $(VENV)/.installed-%: pyproject.toml hatch_build.py | $(BIN)/python
 	$(INSTALL) --quiet '$(PIP_SPEC)'
 	$(INSTALL) '$(TORCH_SPEC)'
 	$(INSTALL) --editable '.[$*]'
+	@touch $@
+
+# The tools pin versions of NumPy and ml_dtypes that this package does not use.
+$(TOSA_VENV)/.installed: Makefile
+	@echo 'Installing TOSA'"'"'s reference model and Vela into $(TOSA_VENV): 60 MB, 0.25 GB of disk.'
+	$(PYTHON) -m venv $(TOSA_VENV)
+	$(TOSA_VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(PIP_ARGS) \
+	  'tosa-tools==2026.8.0' 'ethos-u-vela==5.2.0'
 	@touch $@
 
 run: setup

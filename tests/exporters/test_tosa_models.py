@@ -16,7 +16,6 @@ from core_compiler.exporters.integers import Border, with_integer_borders
 from core_compiler.exporters.mlir import export
 from core_compiler.ir import Block, Module, Op
 from core_compiler.ops.evaluation import evaluate_block
-from core_compiler.support.errors import UserError
 from tests.exporters.tosa_reference import needs_tosa, run
 from tests.passes.test_quantize import MODELS
 from tests.slow import slow_but
