@@ -319,7 +319,7 @@ def test_other_ops_have_the_same_bits(tmp_path):
             *(b.reduce_sum(x, axes=axes) for axes in ((2, 3), (1,), (0, 3), (0, 1, 2, 3))),
             *(b.clamp(v, low=-100, high=77) for v in (p, word)),
             b.clamp(p, low=5),
-            b.max_pool(p, **window, dilations=(1, 1)),
+            *(b.max_pool(v, **window, dilations=(1, 1)) for v in (p, b.bitcast(p, dtype="ui8"))),
             *(b.concat(p, q, axis=axis) for axis in (0, 1, 3)),
             b.slice(p, starts=(0, 1, 1, 0), limits=(2, 3, 6, 7), strides=(1, 1, 2, 3)),
             b.transpose(p, permutation=(3, 0, 2, 1)),

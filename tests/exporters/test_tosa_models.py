@@ -91,7 +91,7 @@ def problems(made: Compilation, inputs: list[np.ndarray], folder: Path) -> list[
     return [
         border.name
         for border, q, w in zip(results, found, wanted, strict=True)
-        if numbers(border, q).tobytes() != np.asarray(w).tobytes()
+        if numbers(border, q.view(border.dtype.numpy)).tobytes() != np.asarray(w).tobytes()
     ]
 
 

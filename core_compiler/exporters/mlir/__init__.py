@@ -132,7 +132,8 @@ class _File:
                 self._functions.append(made)
         if self._shared.missing:
             fix = "replace them in the model"
-            fix = f"export to linalg, or {fix}" if dialect == "tosa" else fix
+            other = "leave integer_only out" if integer_only else "export to linalg"
+            fix = f"{other}, or {fix}" if dialect == "tosa" else fix
             raise refusal(self._shared.missing, context.NAME, fix)
 
     def pieces(self) -> Iterator[str]:

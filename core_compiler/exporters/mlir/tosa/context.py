@@ -93,6 +93,8 @@ class Tosa(Context):
         self.turns: dict[tuple[int, tuple[int, ...]], Ref] = {}
         #: The operand of each reshape, by the number of the result's ref.
         self.flat: dict[int, Ref] = {}
+        #: Bytes before their top bit was flipped, by the number of the result's ref.
+        self.flipped: dict[int, Ref] = {}
         #: How to emit a product again that starts from a bias, by the number of the result's ref.
         self.products: dict[int, Product] = {}
 
@@ -359,7 +361,12 @@ class IntegerTosa(Tosa):
 
     @override
     def refused(self, op: Op) -> str:
-        """Return why an op is unsupported; a rescale must be one op, not arithmetic in 64 bits."""
+        """Return why an op is unsupported; a rescale must be one op, not arithmetic in 64 bits.
+
+        What reads a constant of floats is refused itself.
+        """
+        if op.kind == "core.constant" and op.result.type.dtype.is_float:
+            return ""
         whole = op.kind in ("core.rescale", "core.table")
         return super().refused(op) or (self.lacks(op) if whole else "")
 

@@ -49,8 +49,13 @@ def unsigned(b: Tosa, x: Ref) -> Ref:
 
 
 def _flipped(b: Tosa, x: Ref) -> Ref:
-    """Flip the top bit of bytes."""
-    return b.each("bitwise_xor", x, b.splat(-128, x))
+    """Flip the top bit of bytes; flipped twice they are themselves."""
+    source, permutation = b.source(x)
+    if source.number in b.flipped:
+        return b.transposed(b.flipped[source.number], permutation)
+    made = b.each("bitwise_xor", source, b.splat(-128, source))
+    b.flipped[made.number] = source
+    return b.transposed(made, permutation)
 
 
 def _factors(
@@ -74,13 +79,13 @@ def _biased(b: Tosa, emit: Callable[[Ref], Ref], axis: int, size: int) -> Ref:
 def with_bias(b: Tosa, x: Ref, y: Ref) -> Ref | None:
     """Return the sum of a product and a constant that is its bias, or None if it is not that."""
     for product, other in ((b.products.get(x.number), y), (b.products.get(y.number), x)):
-        bias = b.spread.get(other.number, other)
-        held = b.known.get(bias.number)
+        held = b.known.get(b.spread.get(other.number, other).number)
         if product is None or held is None:
             continue
-        wanted = [product.size if a == product.axis else 1 for a in range(bias.type.rank)]
-        if list(bias.type.shape) == wanted:
-            return product.emit(b.reshaped(bias, (product.size,)))
+        whole = held.array.reshape(held.shape)
+        first = whole[tuple(slice(None if a == product.axis else 1) for a in range(whole.ndim))]
+        if first.size == product.size and (whole == first).all():
+            return product.emit(b.constant(first.reshape(-1)))
     return None
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import BF16, F16, F32, I8, I16, Tosa, op
-from core_compiler.exporters.mlir.tosa.contraction import border, settled
+from core_compiler.exporters.mlir.tosa.contraction import UI8, border, settled, signed, unsigned
 from core_compiler.ir import Value, tensor
 from core_compiler.ops import typed
 
 
 def _lacks(b: Tosa, op: typed.Pool) -> str:
     window = op.window
-    if op.kind == "core.max_pool" and op.x.type.dtype not in (I8, I16, F16, BF16, F32):
+    if op.kind == "core.max_pool" and op.x.type.dtype not in (I8, UI8, I16, F16, BF16, F32):
         return f"pooling of {op.x.type.dtype}"
     if len(window) > 2 or set(op.dilations) != {1}:
         return "windows with three axes or dilation"
@@ -23,7 +23,9 @@ def _lacks(b: Tosa, op: typed.Pool) -> str:
 
 @op("max_pool", lacks=_lacks)
 def max_pool(b: Tosa, op: typed.MaxPool, x: Ref) -> Ref:
-    return _pooled(b, op, x, "max_pool2d")
+    """Emit a maximum of windows; the order of unsigned bytes is that of signed ones 128 less."""
+    made = _pooled(b, op, signed(b, x)[0], "max_pool2d")
+    return unsigned(b, made) if x.type.dtype is UI8 else made
 
 
 @op("avg_pool", lacks=lambda b, op: _lacks(b, _without_padding(op)))
