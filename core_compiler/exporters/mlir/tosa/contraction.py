@@ -34,13 +34,11 @@ UI8 = dtype("ui8")
 _BYTES = (I8, UI8)
 
 
-def signed(b: Tosa, x: Ref, zero: int = 0) -> tuple[Ref, Ref]:
-    """Return (operand, zero point), with unsigned bytes read as signed ones."""
-    kind = x.type.dtype
-    if kind is not UI8:
-        return x, b.zero_point(kind, zero)
-    bits = x.read_as(x.type.with_(dtype=I8))
-    return _flipped(b, bits), b.zero_point(I8, zero - 128)
+def signed(b: Tosa, x: Ref, zero: int = 0) -> tuple[Ref, int]:
+    """Return (operand, zero point), with unsigned bytes as the signed ones that are 128 less."""
+    if x.type.dtype is not UI8:
+        return x, zero
+    return _flipped(b, x.read_as(x.type.with_(dtype=I8))), zero - 128
 
 
 def unsigned(b: Tosa, x: Ref) -> Ref:
@@ -53,20 +51,19 @@ def _flipped(b: Tosa, x: Ref) -> Ref:
     source, permutation = b.source(x)
     if source.number in b.flipped:
         return b.transposed(b.flipped[source.number], permutation)
+    held = b.known.get(x.number)
+    if held is not None:
+        return b.constant((held.array.view(np.uint8) ^ 128).view(np.int8).reshape(held.shape))
     made = b.each("bitwise_xor", source, b.splat(-128, source))
     b.flipped[made.number] = source
     return b.transposed(made, permutation)
 
 
-def _factors(
-    b: Tosa, op: typed.Matmul | typed.Convolution, x: Ref, y: Ref
-) -> tuple[Ref, Ref, tuple[int, int]]:
-    """Return the operands of a product and their zero points, as bytes where TOSA can."""
-    found = b.bytes_in(op.op)
-    if not found:
-        return x, y, (0, 0)
-    (x_value, x_zero), (y_value, y_zero) = found
-    return b.env[x_value], b.env[y_value], (x_zero, y_zero)
+def _factors(b: Tosa, op: typed.Matmul | typed.Convolution) -> tuple[Ref, Ref, tuple[int, int]]:
+    """Return the operands of a product and their zero points, as signed bytes where TOSA can."""
+    found = b.bytes_in(op.op) or zip(op.operands, (0, 0), strict=True)
+    (x, x_zero), (y, y_zero) = (signed(b, b.env[value], zero) for value, zero in found)
+    return x, y, (x_zero, y_zero)
 
 
 def _biased(b: Tosa, emit: Callable[[Ref], Ref], axis: int, size: int) -> Ref:
@@ -97,7 +94,7 @@ def _lacks(b: Tosa, op: typed.Matmul | typed.Convolution) -> str:
 
 @op("matmul", lacks=_lacks)
 def matmul(b: Tosa, op: typed.Matmul, x: Ref, y: Ref) -> Ref:
-    x, y, zeros = _factors(b, op, x, y)
+    x, y, zeros = _factors(b, op)
     made, kind = op.result.type, x.type.dtype
     if kind in FP8:  # TOSA sums these in f16
         x, y = to_float(b, x, F32), to_float(b, y, F32)
@@ -106,9 +103,9 @@ def matmul(b: Tosa, op: typed.Matmul, x: Ref, y: Ref) -> Ref:
     *batch, m, k = x.type.shape
     count = int(np.prod(batch, dtype=np.int64))
     x, y = b.reshaped(x, (count, m, k)), b.reshaped(y, (count, k, made.shape[-1]))
-    (x, zero_x), (y, zero_y) = signed(b, x, zeros[0]), signed(b, y, zeros[1])
     total = tensor((count, m, made.shape[-1]), F32 if kind.is_float else I32)
-    product = b.reshaped(b.op("matmul", [x, y, zero_x, zero_y], total), made.shape)
+    points = [b.zero_point(x.type.dtype, zero) for zero in zeros]
+    product = b.reshaped(b.op("matmul", [x, y, *points], total), made.shape)
     return to_float(b, product, made.dtype) if kind.is_float else product
 
 
@@ -133,7 +130,7 @@ def _lacks_conv(b: Tosa, op: typed.Conv) -> str:
 
 @op("conv", lacks=_lacks_conv)
 def conv(b: Tosa, op: typed.Conv, x: Ref, w: Ref) -> Ref:
-    x, w, zeros = _factors(b, op, x, w)
+    x, w, zeros = _factors(b, op)
     x, w, kind = _operands(b, op, x, w)
     x, pads = settled(b, x, w.type.shape[2:], op)
     if x.type.rank == 3:  # an image with a single row
@@ -198,7 +195,7 @@ def _high(op: typed.ConvTranspose) -> list[int]:
 def conv_transpose(b: Tosa, op: typed.ConvTranspose, x: Ref, w: Ref) -> Ref:
     """Emit ``tosa.transpose_conv2d``."""
     low, high = op.low, _high(op)
-    x, w, zeros = _factors(b, op, x, w)
+    x, w, zeros = _factors(b, op)
     x, w, kind = _operands(b, op, x, w)
     rows = [-p for pair in zip(low, high, strict=True) for p in pair]
     facts = {
@@ -298,9 +295,9 @@ def _convolved(
     bias: Ref,
     sizes: Sequence[int],
 ) -> Ref:
-    made = _accumulated(x.type.dtype)
-    (x, zero_x), (w, zero_w) = signed(b, x, zeros[0]), signed(b, w, zeros[1])
-    return b.op(name, [x, w, bias, zero_x, zero_w], tensor(sizes, made), facts)
+    kind = x.type.dtype
+    points = [b.zero_point(kind, zero) for zero in zeros]
+    return b.op(name, [x, w, bias, *points], tensor(sizes, _accumulated(kind)), facts)
 
 
 def _channels_last(b: Tosa, x: Ref) -> Ref:

@@ -158,9 +158,9 @@ def _emitted(b: Tosa, x: Ref, zero: int, factors: _Factors, kind: DType, made_ze
     }
     multiplier = b.constant(factors.multiplier.astype(np.int32))
     shift = b.constant(factors.shift.astype(np.int8))
-    x, zero_x = signed(b, x, zero)
-    operands = [x, multiplier, shift, zero_x, b.zero_point(kind, made_zero)]
-    return b.op("rescale", operands, tensor(x.type.shape, kind), facts)
+    x, zero = signed(b, x, zero)
+    points = [b.zero_point(x.type.dtype, zero), b.zero_point(kind, made_zero)]
+    return b.op("rescale", [x, multiplier, shift, *points], tensor(x.type.shape, kind), facts)
 
 
 # -- tables and limits -----------------------------------------------------------------------------
