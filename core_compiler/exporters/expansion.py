@@ -26,11 +26,13 @@ class Vocabulary:
     ``lacks``    ``(op) -> reason``: why the format does not have this form of an op, or "".
     ``refuses``  ``(op) -> reason``: why no composition of it helps (a dtype of its own), or "".
     ``composed`` the format's own compositions, by kind.
+    ``makes``    is told the ops of each composition before they are asked for.
     """
 
     lacks: Callable[[Op], str]
     refuses: Callable[[Op], str] = lambda op: ""
     composed: Mapping[str, Composition] = field(default_factory=dict)
+    makes: Callable[[Sequence[Op]], None] = lambda ops: None
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Expansion:
                 self.of[op] = outer_op
             made.append(op)
             return
+        self.vocabulary.makes(builder.ops)
         for part in builder.ops:
             self._expand(part.substitute(renamed), made, renamed, outer_op or op)
         inner = {v for part in builder.ops for v in part.results}

@@ -17,7 +17,14 @@ from core_compiler.ops import typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import others, size_of, spread
 from core_compiler.ops.gradients.table import CONSTANT
-from core_compiler.ops.quantised import FRACTION, WIDE_TABLE, fixed_point
+from core_compiler.ops.quantised import (
+    FRACTION,
+    LEAST_SHIFT,
+    MOST_SHIFT,
+    MULTIPLIER_BITS,
+    WIDE_TABLE,
+    fixed_point,
+)
 from core_compiler.ops.rules import BOOL, I32, need, need_axis, need_dtype, need_static, show
 
 I16 = dtype("i16")
@@ -41,14 +48,16 @@ def _need_table(name: str, found) -> None:
 
 
 def _softmax_rule(types, attributes):
-    q, multiplier, shift, upper, lower, *visible = types
+    q, upper, lower, *visible = types
     _need_table("upper", upper)
     _need_table("lower", lower)
     need_dtype("q", q, (dtype("i8"), dtype("ui8"), I16))
-    need_dtype("multiplier", multiplier, (I32,))
-    need_dtype("shift", shift, (dtype("i8"),))
-    for name, found in (("multiplier", multiplier), ("shift", shift)):
-        need(found.rank == 0, f"{name} has shape {show(found.shape)}, expected a scalar")
+    multiplier, shift = attributes["multiplier"], attributes["shift"]
+    need(0 < multiplier < 1 << MULTIPLIER_BITS, f"multiplier is {multiplier}, expected 31 bits")
+    need(
+        LEAST_SHIFT <= shift <= MOST_SHIFT,
+        f"shift is {shift}, expected {LEAST_SHIFT} to {MOST_SHIFT}",
+    )
     need_axis(attributes["axis"], q.rank)
     size = need_static("the softmax's axis", q.shape[attributes["axis"]])
     need(size <= LONGEST_SOFTMAX, f"rows of {size} numbers, at most {LONGEST_SOFTMAX} can be added")
@@ -93,7 +102,7 @@ def _normalised(b, x: Value, steps: tuple[int, ...]) -> tuple[Value, Value]:
 
 
 def _softmax(b, op: typed.IntegerSoftmax):
-    q, multiplier, shift, upper, lower, *visible = op.operands
+    q, upper, lower, *visible = op.operands
     axis, rank = op.axis, q.type.rank
     if 0 in q.type.shape:
         return b.cast(q, dtype=I32)
@@ -103,9 +112,11 @@ def _softmax(b, op: typed.IntegerSoftmax):
     if visible:
         seen = b.select(visible[0], wide, b.scalar_like(integer_range(q.type.dtype)[0], wide))
     top = spread(b, b.reduce_max(seen, axes=(axis,)), wide, kept)
-    below = b.rescale(b.sub(seen, top), multiplier, shift, dtype=I32)
-    index = b.clamp(below, low=-65535, high=0)
-    index = b.cast(b.add(index, b.scalar_like(32767, index)), dtype=I16)
+    # Differences that exp makes 0 are cut off first, so that the rescaled ones fit i32.
+    most = ((1 << 16) << op.shift) // op.multiplier + 1
+    below = b.clamp(b.sub(seen, top), low=max(-most, -(1 << 31)), high=0)
+    below = b.clamp(_times(b, below, op.multiplier, op.shift), low=-65535, high=0)
+    index = b.cast(b.add(below, b.scalar_like(32767, below)), dtype=I16)
     e = b.add(b.table(index, upper), _less(b, b.table(index, lower), ENTRY_BITS))
     # A row's sum fits 31 bits.
     bits = min(WIDE_BITS, 31 - (size_of(q, (axis,))).bit_length())
@@ -129,9 +140,13 @@ declare(
         "softmax of q * multiplier / 2**shift / 4096 where visible, 0 elsewhere, in units of "
         "2**-29: exponentials by two tables (the upper and lower 15 bits), their sum in i32, one "
         "division a row",
-        ("q", "multiplier", "shift", "upper", "lower", "visible?"),
+        ("q", "upper", "lower", "visible?"),
         _softmax_rule,
-        attributes={"axis": Attr(int, doc="the axis that sums to 1")},
+        attributes={
+            "axis": Attr(int, doc="the axis that sums to 1"),
+            "multiplier": Attr(int, doc="of the factor of q, of 31 bits"),
+            "shift": Attr(int, doc="of the factor of q"),
+        },
         decompose=_softmax,
         gradient=CONSTANT,
     )
@@ -181,10 +196,17 @@ def inverse_roots() -> np.ndarray:
     return np.rint(((1 << ENTRY_BITS) - 1) * np.sqrt((1 << 13) / numbers)).astype(np.int16)
 
 
-def _scaled(b, x: Value, factor: float) -> Value:
+def _scaled(b, x: Value, factor: float, largest: int = (1 << 31) - 1) -> Value:
+    """Return ``x * factor`` of integers that are within ``largest``, which is said by limits."""
     found = fixed_point(factor)
     assert found is not None
-    multiplier, shift = found
+    if factor > 0.5:  # TOSA must know that the values fit the bits of its multiplier
+        x = b.clamp(x, low=-largest, high=largest)
+    return _times(b, x, *found)
+
+
+def _times(b, x: Value, multiplier: int, shift: int) -> Value:
+    """Return ``x * multiplier / 2**shift``, halves up."""
     held = b.constant(multiplier, I32), b.constant(shift, dtype("i8"))
     return b.rescale(x, *held, dtype=I32)
 
@@ -205,11 +227,11 @@ def _normalize(b, op: typed.IntegerNormalize):
         rest = b.sub(total, b.mul(mean, b.scalar_like(count, mean)))
         x = b.sub(x, spread(b, mean, x, kept))
         fine = b.shl(x, fraction)
-        fine = b.sub(fine, spread(b, _scaled(b, rest, (1 << FRACTION) / count), fine, kept))
+        fine = b.sub(fine, spread(b, _scaled(b, rest, (1 << FRACTION) / count, count), fine, kept))
     squares = b.reduce_sum(b.mul(x, x), axes=axes)
     power = b.shl(squares, b.scalar_like(bits, squares))
     if rest is not None:
-        power = b.sub(power, _scaled(b, b.mul(rest, rest), (1 << bits) / count))
+        power = b.sub(power, _scaled(b, b.mul(rest, rest), (1 << bits) / count, count**2))
     power = b.add(power, b.scalar_like(op.epsilon, power))
     power, moved = _normalised(b, b.max(power, b.scalar_like(1, power)), (16, 8, 4, 2))
     leading = b.cast(b.shr(power, b.scalar_like(16, power)), dtype=I16)
@@ -220,7 +242,8 @@ def _normalize(b, op: typed.IntegerNormalize):
     made = _shifted(b, made, spread(b, right, fine, kept))
     # sqrt(count * 2**bits / (leading * 2**16)), as root and shift have it.
     unit = ((1 << bits) * count) ** 0.5 * 2**-6.5 / ((1 << ENTRY_BITS) - 1)
-    return _scaled(b, made, unit * (1 << normalized_bits(count)))
+    factor = unit * (1 << normalized_bits(count))
+    return _scaled(b, made, factor, floor((1 << 17) / factor))
 
 
 declare(

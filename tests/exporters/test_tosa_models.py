@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import core_compiler as cc
 from core_compiler.driver.compilation import Compilation
@@ -14,13 +13,22 @@ from core_compiler.driver.stage import Stage
 from core_compiler.exporters.expansion import needed
 from core_compiler.exporters.integers import Border, with_integer_borders
 from core_compiler.exporters.mlir import export
+from core_compiler.exporters.narrow_integers import with_narrow_integers
 from core_compiler.ir import Block, Module, Op
 from core_compiler.ops.evaluation import evaluate_block
+from sample_models.catalogue import build
 from tests.exporters.tosa_reference import needs_tosa, run
-from tests.passes.test_quantize import MODELS
+from tests.passes.quantised import MODELS, compiled
 from tests.slow import slow_but
 from workbench.model import models
 from workbench.model.spec import read_spec
+
+SLOW = ("resnet18", "resnet50", "mobilenet-v2", "bert-base", "vit-b16", "gpt2")
+#: One block of a network: the first layers alone, of fewer channels.
+BLOCKS = {
+    "mobilenet-v2": {"width": 0.25, "depth": 1, "image": 32},
+    "bert-base": {"width": 0.125, "depth": 1, "sequence": 16},
+}
 
 
 def quantised(border: Border, x: np.ndarray) -> np.ndarray:
@@ -28,6 +36,13 @@ def quantised(border: Border, x: np.ndarray) -> np.ndarray:
     limits = np.iinfo(border.dtype.numpy)
     steps = np.rint(x / np.float32(border.scale)) + np.float32(border.zero)
     return steps.clip(limits.min, limits.max).astype(border.dtype.numpy)
+
+
+def integers(given: list[Border], inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """The inputs as the exported function takes them: those of floats as ``given`` says."""
+    borders = iter(given)
+    narrow = (x.astype(np.int32) if x.dtype == np.int64 else x for x in inputs)
+    return [quantised(next(borders), x) if x.dtype.kind == "f" else x for x in narrow]
 
 
 def numbers(border: Border, q: np.ndarray) -> np.ndarray:
@@ -73,10 +88,7 @@ def catalogue(name: str) -> tuple[Compilation, list[np.ndarray]]:
 
 
 def of_test(name: str) -> tuple[Compilation, list[np.ndarray]]:
-    torch.manual_seed(0)
-    network, shape = MODELS[name]
-    samples = [(torch.randn(shape).numpy(),) for _ in range(3)]
-    made = cc.compile(network().eval(), samples[0], quantize=cc.Quantization(calibration=samples))
+    made, _, samples = compiled(name, check=False)
     return made, list(samples[1])
 
 
@@ -85,7 +97,7 @@ def problems(made: Compilation, inputs: list[np.ndarray], folder: Path) -> list[
     module = meaning(made).module
     text = export(module, dialect="tosa", integer_only=True, **names(module))
     _, given, results = with_integer_borders(module, **names(module))
-    found = run(text, [quantised(b, x) for b, x in zip(given, inputs, strict=True)], folder)
+    found = run(text, integers(given, inputs), folder, "int16")
     wanted = made(*inputs)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     return [
@@ -97,30 +109,35 @@ def problems(made: Compilation, inputs: list[np.ndarray], folder: Path) -> list[
 
 @needs_tosa
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", slow_but(("digits-cnn",), ("digits-cnn", "resnet18", "resnet50")))
+@pytest.mark.parametrize("name", slow_but(("digits-cnn",), ("digits-cnn", *SLOW)))
 def test_a_model_has_the_bits_of_our_program(name, tmp_path):
     made, inputs = catalogue(name)
     assert problems(made, inputs, tmp_path) == []
 
 
 @needs_tosa
-@pytest.mark.parametrize("name", ["residual", "pair"])
+@pytest.mark.parametrize("name", list(MODELS))
 def test_functions_sums_and_products_have_the_bits_of_our_program(name, tmp_path):
     made, inputs = of_test(name)
     assert problems(made, inputs, tmp_path) == []
 
 
 @needs_tosa
-@pytest.mark.parametrize("name", ["digits-cnn", "residual"])
+@pytest.mark.parametrize("name", ["digits-cnn", "residual", "decoder", *BLOCKS])
 def test_every_value_between_has_the_same_bits(name, tmp_path):
-    made, inputs = catalogue(name) if name == "digits-cnn" else of_test(name)
+    if name in BLOCKS:
+        built = build(name, **BLOCKS[name])
+        inputs = [np.asarray(x) for x in built.example_inputs]
+        made = cc.compile(built.module, built.example_inputs, quantize=cc.Quantization())
+    else:
+        made, inputs = catalogue(name) if name == "digits-cnn" else of_test(name)
     module = meaning(made).module
     whole, given, _ = with_integer_borders(module, **names(module))
-    module = with_every_value(whole)
-    arrays = [quantised(b, x) for b, x in zip(given, inputs, strict=True)]
+    module = with_every_value(with_narrow_integers(whole))
+    arrays = integers(given, inputs)
     wanted = evaluate_block(module.main.body, arrays, module.weights)
     text = export(module, dialect="tosa", integer_only=True, **names(module))
-    found = run(text, arrays, tmp_path)
+    found = run(text, arrays, tmp_path, "int16")
     differing = [
         op.kind
         for op, g, w in zip(module.main.body.ops, found, wanted, strict=False)

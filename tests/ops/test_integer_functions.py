@@ -49,9 +49,8 @@ def test_shares_are_within_a_tenth_of_a_step_of_the_largest(seed, count, kind, s
     q = _row(seed, count, kind, spread)
     scale = reach / np.iinfo(kind).max
     multiplier, shift = fixed_point(scale * 4096)
-    found = _evaluated(
-        "integer_softmax", q, np.int32(multiplier), np.int8(shift), *exponentials(), axis=1
-    )
+    factor = {"multiplier": multiplier, "shift": shift}
+    found = _evaluated("integer_softmax", q, *exponentials(), axis=1, **factor)
     e = np.exp((q.astype(np.float64) - q.max()) * scale)
     exact = e / e.sum()
     assert np.abs(found / 2**29 - exact).max() <= 0.2 * exact.max() / 255

@@ -20,6 +20,7 @@ from core_compiler.exporters.mlir.literals import resources, resources_in, type_
 from core_compiler.exporters.mlir.locations import Locations
 from core_compiler.exporters.mlir.text import Names, Ref, printed
 from core_compiler.exporters.mlir.tosa import IntegerTosa, Tosa
+from core_compiler.exporters.narrow_integers import with_narrow_integers
 from core_compiler.ir import Function, Module, TensorType
 from core_compiler.ir.types import quoted
 from core_compiler.support.errors import UserError, nearest
@@ -116,6 +117,7 @@ class _File:
         if integer_only:
             context = INTEGER_DIALECTS[dialect]
             module, given, made = with_integer_borders(module, inputs, outputs)
+            module = with_narrow_integers(module)
             self._notes = [
                 *(f"// input {border}" for border in given),
                 *(f"// output {border}" for border in made),

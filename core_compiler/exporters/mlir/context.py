@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar
@@ -137,9 +137,9 @@ class Context:
         return self.block(self._expanded(block), arguments)
 
     def _expanded(self, block: Block) -> Block:
-        self.makers.update(block.producers())
+        self._makes(block.ops)
         self.given.update(v for inner in _blocks(block) for v in inner.outputs)
-        vocabulary = Vocabulary(self.lacks, self._refuses, self.COMPOSED)
+        vocabulary = Vocabulary(self.lacks, self._refuses, self.COMPOSED, self._makes)
         expansion = Expansion(vocabulary, self.shared.made)
         made = expansion.block(block)
         for missing in expansion.missing:
@@ -148,10 +148,13 @@ class Context:
             self.unsupported.add(op)
         return made
 
+    def _makes(self, ops: Iterable[Op]) -> None:
+        self.makers.update({value: op for op in ops for value in op.results})
+
     def block(self, block: Block, arguments: Sequence[Ref]) -> tuple[Ref, ...]:
         """Write the ops of an expanded block; return the values that it yields."""
         self.env.update(zip(block.arguments, arguments, strict=True))
-        self.makers.update(block.producers())
+        self._makes(block.ops)
         self.readers.update(v for op in block.ops for v in op.uses())
         self.given.update(block.outputs)
         for op in block.ops:

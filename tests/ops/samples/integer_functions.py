@@ -37,7 +37,7 @@ def softmax_row(row, multiplier, shift, upper, lower, visible) -> list[int]:
     bits = min(22, 31 - len(row).bit_length())
     e = []
     for q, shown in zip(seen, visible, strict=True):
-        below = tosa_scale(q - top, int(multiplier), int(shift), False)
+        below = tosa_scale(q - top, multiplier, shift, False)
         index = min(max(below, -65535), 0) + 32767
         made = interpolated(upper, index) + _half_up(interpolated(lower, index), 15)
         e.append(_half_up(made, 22 - bits) if shown else 0)
@@ -49,8 +49,8 @@ def softmax_row(row, multiplier, shift, upper, lower, visible) -> list[int]:
     return [_half_up(_half_up(each, bits - 15) * reciprocal, right) for each in e]
 
 
-def _softmax(axis: int):
-    def run(q, multiplier, shift, upper, lower, visible=None):
+def _softmax(axis: int, multiplier: int, shift: int):
+    def run(q, upper, lower, visible=None):
         rows = np.moveaxis(q, axis, -1)
         masks = np.ones_like(rows, bool) if visible is None else np.moveaxis(visible, axis, -1)
         made = np.empty(rows.shape, np.int32)
@@ -104,7 +104,7 @@ def _samples() -> list[Sample]:
         q.flat[:7] = low
         point = fixed_point((0.06 if kind != "i16" else 0.0004) * 4096)
         assert point is not None
-        factors = np.array(point[0], np.int32), np.array(point[1], np.int8)
+        factor = {"multiplier": point[0], "shift": point[1]}
         mask = random.integers(0, 2, shape).astype(bool)
         mask[0] = False
         for visible in ((), (mask,)):
@@ -112,13 +112,13 @@ def _samples() -> list[Sample]:
                 sample(
                     "integer_softmax",
                     q,
-                    *factors,
                     *tables,
                     *visible,
-                    oracle=_softmax(axis),
+                    oracle=_softmax(axis, **factor),
                     exact=True,
                     label=f"{kind}{'-masked' if visible else ''}",
                     axis=axis,
+                    **factor,
                 )
             )
     for kind, shape, axis in (("i8", (6, 33), 1), ("ui8", (2, 3, 4, 5), 2), ("i8", (9, 1), 1)):

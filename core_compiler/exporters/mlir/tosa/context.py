@@ -26,6 +26,7 @@ from core_compiler.exporters.mlir.literals import constant_text, type_text
 from core_compiler.exporters.mlir.text import Ref, Region
 from core_compiler.ir import Dense, DType, Op, TensorType, Value, dtype, tensor
 from core_compiler.ops import typed
+from core_compiler.ops.traits import has_trait
 from core_compiler.ops.zero_points import bytes_of
 
 I1, I8, I16, I32, I64 = map(dtype, ("i1", "i8", "i16", "i32", "i64"))
@@ -117,6 +118,14 @@ class Tosa(Context):
         """Return the array of a constant, or None."""
         op = self.makers.get(value)
         return None if op is None or op.kind != "core.constant" else self._array(op)
+
+    def number_of(self, value: Value) -> float | None:
+        """Return the number that all elements of a constant are, or None."""
+        op = self.makers.get(value)
+        if op is not None and has_trait(op, "view"):
+            return self.number_of(op.operands[0])
+        array = self.array_of(value)
+        return None if array is None or array.size != 1 else array.item()
 
     def _array(self, op: Op) -> np.ndarray:
         return self.shared.array(typed.Constant.of(op).value)

@@ -14,7 +14,7 @@ import numpy as np
 
 from core_compiler.exporters.compositions import scatters
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.exporters.mlir.tosa.context import I1, I64, Tosa, op
+from core_compiler.exporters.mlir.tosa.context import I1, I8, I64, Tosa, op
 from core_compiler.exporters.mlir.tosa.numbers import position
 from core_compiler.exporters.mlir.tosa.shape import joined
 from core_compiler.ir import tensor
@@ -26,6 +26,8 @@ def gathered(b: Tosa, table: Ref, places: Ref) -> Ref:
     """Emit ``tosa.gather`` of [N, K, C] at [N, W] positions (i32); the result is [N, W, C]."""
     (n, _, c), w = table.type.shape, places.type.shape[1]
     kind = table.type.dtype
+    if kind is I1:  # the specification has no tables of these
+        return b.each("cast", gathered(b, b.each("cast", table, kind=I8), places), kind=I1)
     if kind.bits == 64:  # the op's table only has these with 64-bit positions
         places = b.each("cast", places, kind=I64)
     return b.op("gather", [table, places], tensor((n, w, c), kind))

@@ -79,6 +79,25 @@ def _values(kind: DType, zero: int) -> range:
     return range(int(limits.min) - zero, int(limits.max) - zero + 1)
 
 
+def _values_of(b: Tosa, op: typed.Rescale) -> range:
+    """Return the values that a rescale multiplies, as far as limits before it say."""
+    every = _values(op.x.type.dtype, op.input_zero)
+    low, high = every.start, every.stop - 1
+    value = op.x
+    while (maker := b.makers.get(value)) is not None:
+        limits = typed.Max.match(maker) or typed.Min.match(maker)
+        held = None if limits is None else b.number_of(maker.operands[1])
+        if limits is None or held is None:
+            break
+        number = int(held) - op.input_zero
+        if typed.Max.match(maker):
+            low = max(low, number)
+        else:
+            high = min(high, number)
+        value = maker.operands[0]
+    return range(low, high + 1)
+
+
 def _lacks_rescale(b: Tosa, op: typed.Rescale) -> str:
     """Return why TOSA does not have a rescale."""
     x, made = op.x.type.dtype, op.dtype
@@ -90,7 +109,7 @@ def _lacks_rescale(b: Tosa, op: typed.Rescale) -> str:
     factors = _factors_of(b, op)
     if factors is None:
         return "factors that are not constants, negative or too large"
-    given, wanted = _values(x, op.input_zero), _values(made, op.output_zero)
+    given, wanted = _values_of(b, op), _values(made, op.output_zero)
     fits = factors.saturates(given.start, given.stop - 1, wanted)
     return "" if fits else f"factors whose results may exceed {made}"
 
@@ -113,7 +132,7 @@ def rescale(b: Tosa, op: typed.Rescale, x: Ref, multiplier: Ref, shift: Ref) -> 
     """
     factors = _factors_of(b, op)
     assert factors is not None
-    values, zero = _values(x.type.dtype, op.input_zero), op.input_zero
+    values, zero = _values_of(b, op), op.input_zero
     fit = factors.fit(values.start, values.stop - 1)
 
     def emit(x: Ref) -> Ref:

@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear: the borders of a quantised model, which runtimes look for."""
+"""QuantizeLinear and DequantizeLinear: the borders of a quantised model that runtimes seek."""
 
 from __future__ import annotations
 

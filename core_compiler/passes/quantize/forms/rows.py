@@ -22,7 +22,7 @@ from core_compiler.ops.integer_functions import (
     variance_bits,
 )
 from core_compiler.ops.quantised import fixed_point
-from core_compiler.passes.quantize.forms.base import I32, WIDE, Form, Stored
+from core_compiler.passes.quantize.forms.base import WIDE, Form, Stored
 from core_compiler.passes.quantize.roles import constant_of, hidden_by, is_constant
 
 #: A score that is hidden is so much below all others that its share is 0: exp(-30).
@@ -43,7 +43,7 @@ def softmax(form: Form, maker: Op) -> Value | Refusal:
     if isinstance(x, Refusal):
         return x
     point = fixed_point(x.scale * (1 << EXPONENT_BITS))
-    if point is None:
+    if point is None or not point[0]:
         return refuse("factors of 31 bits", "the scale of {0} is {1}", maker, x.scale)
     q = x.q
     visible: tuple[Value, ...] = ()
@@ -53,9 +53,9 @@ def softmax(form: Form, maker: Op) -> Value | Refusal:
             return seen
         q, visible = seen[0], (seen[1],)
         form.ops.append(hides)
-    multiplier, shift = b.constant(point[0], I32), b.constant(np.int8(point[1]))
     tables = [b.constant(part) for part in exponentials()]
-    made = b.integer_softmax(q, multiplier, shift, *tables, *visible, axis=axis)
+    factor = {"multiplier": point[0], "shift": point[1]}
+    made = b.integer_softmax(q, *tables, *visible, axis=axis, **factor)
     return form.rescaled(made, np.array(2.0**-SHARE_BITS / form.result.scale))
 
 
