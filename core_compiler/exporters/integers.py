@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from core_compiler.exporters.expansion import needed
 from core_compiler.ir import Block, DType, Module, Op, Value, as_array
+from core_compiler.ir.types import quoted
 from core_compiler.ir.verifier import where_of
 from core_compiler.ops import typed
 from core_compiler.ops.traits import has_trait
@@ -26,9 +29,10 @@ class Border:
     scale: float
     zero: int
 
+    @override
     def __str__(self) -> str:
         less = f"(q {'+' if self.zero < 0 else '-'} {abs(self.zero)})" if self.zero else "q"
-        return f"{self.name}: {self.dtype}, {less} * {self.scale:.9g}"
+        return f"{quoted(self.name)}: {self.dtype}, {less} * {self.scale:.9g}"
 
 
 def with_integer_borders(
@@ -47,8 +51,10 @@ def with_integer_borders(
     results = tuple(v for v, _ in made)
     ops = [*borders.first, *(op.substitute(borders.renamed) for op in body.ops), *borders.last]
     block = Block(tuple(v for v, _ in given), tuple(needed(ops, results)), results)
-    described = ([b for _, b in pairs if b is not None] for pairs in (given, made))
-    return module.with_main(block), *described
+    described, described_results = (
+        [border for _, border in pairs if border is not None] for pairs in (given, made)
+    )
+    return module.with_main(block), described, described_results
 
 
 @dataclass

@@ -112,16 +112,10 @@ class _File:
                 f"choose {' or '.join(WEIGHTS)}",
             )
         _need_tensors(module)
+        context = (INTEGER_DIALECTS if integer_only else DIALECTS)[dialect]
         self._notes: list[str] = []
-        context = DIALECTS[dialect]
-        if integer_only:
-            context = INTEGER_DIALECTS[dialect]
-            module, given, made = with_integer_borders(module, inputs, outputs)
-            module = with_narrow_integers(module)
-            self._notes = [
-                *(f"// input {border}" for border in given),
-                *(f"// output {border}" for border in made),
-            ]
+        if integer_only and "main" in module.functions:
+            module, self._notes = _in_integers(module, inputs, outputs)
         self.parameters: dict[str, np.ndarray] | None = {} if weights == "arguments" else None
         self._shared = Shared(module.weights, self.parameters)
         self._functions: list[_Translated] = []
@@ -155,6 +149,16 @@ class _File:
             yield line + "\n"
         arrays = self._shared.arrays
         yield from resources({name: arrays[name] for name in arrays if name in read})
+
+
+def _in_integers(
+    module: Module, inputs: Sequence[str], outputs: Sequence[str]
+) -> tuple[Module, list[str]]:
+    """Return the module with integers at main's borders, and comments that say what they mean."""
+    _need_names(module.main, inputs, outputs)
+    made, given, results = with_integer_borders(module, inputs, outputs)
+    sides = [("input", border) for border in given] + [("output", border) for border in results]
+    return with_narrow_integers(made), [f"// {side} {border}" for side, border in sides]
 
 
 class _Translated:

@@ -141,6 +141,7 @@ def rescale(b: Tosa, op: typed.Rescale, x: Ref, multiplier: Ref, shift: Ref) -> 
 
     if factors.multiplier.size == 1:
         return b.before_transposes(emit, x)
+    assert op.axis is not None
     order = (*(a for a in range(x.type.rank) if a != op.axis), op.axis)
     return b.transposed(emit(b.transposed(x, order)), inverted(order))
 
