@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / os.environ.get("TOSA_VENV", ".venv-tosa")
-MODELS = ("digits-cnn", "resnet18", "resnet50")
+MODELS = ("digits-cnn", "mobilenet-v2", "resnet18", "resnet50")
 ACCELERATORS = ("ethos-u65-256", "ethos-u85-256")
 #: Figures of the summary: its column, and ours.
 FIGURES = {
