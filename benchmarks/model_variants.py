@@ -4,12 +4,16 @@
 ``bf16``          parameters and inputs in bfloat16; onnxruntime's CPU provider lacks most kernels.
 ``int8``          products of 8-bit integers: onnxruntime quantises the exported file (weights
                   when it is written, activations in each call), which both then read.
+``int8-static``   all in 8-bit integers, with ranges from calibration data: ours quantises the float
+                  model (`--quantize int8`); beside it our float model, and what onnxruntime's
+                  `quantize_static` writes of the exported file, as operators and as QDQ.
 ``int8-weights``  linear layers whose weights are 8-bit integers, a scale for each row; products
                   in f32 (as torchao's and gpt-fast's weight-only form writes them).
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -41,7 +45,8 @@ class Variant:
 
 def variant(name: str, dtype: str, batch: int) -> Variant | None:
     """Return a model in a dtype; None where there is no such form."""
-    if (name in LARGE and dtype != "bf16") or ("int8" in dtype and name not in LINEAR):
+    linear = "int8" in dtype and dtype != "int8-static"
+    if (name in LARGE and dtype != "bf16") or (linear and name not in LINEAR):
         return None
     return DTYPES[dtype](name, batch)
 
@@ -97,10 +102,86 @@ def _int8_weights(name: str, batch: int) -> Variant:
     return of_module(with_int8_weights(module), inputs, name)
 
 
+class _Samples:
+    """Calibration data as onnxruntime's quantiser reads it."""
+
+    def __init__(self, names: Sequence[str], samples: Sequence[Sequence[np.ndarray]]):
+        self._rest = iter([dict(zip(names, sample, strict=True)) for sample in samples])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._rest, None)
+
+
+def _int8_static(name: str, batch: int) -> Variant:
+    import core_compiler as cc
+    from sample_models.catalogue import build
+    from workbench.model import peers
+
+    made = build(name, batch=batch)
+    inputs = _arrays(made.example_inputs)
+    samples = [inputs, *(_arrays(made.make_inputs(seed)) for seed in (1, 2))]
+
+    def ours(threads: int, quantize: Any = None) -> Any:
+        return cc.compile(made.module, inputs, threads=threads, quantize=quantize)
+
+    def theirs(form: str, threads: int) -> Function:
+        path = statically_quantised(name, batch, form, made, samples)
+        return peers.onnxruntime_function(path, threads, name)
+
+    return Variant(
+        lambda threads: ours(threads, cc.Quantization(calibration=samples)),
+        inputs,
+        {
+            "ours f32": ours,
+            "onnxruntime": partial(theirs, "QOperator"),
+            "onnxruntime QDQ": partial(theirs, "QDQ"),
+        },
+    )
+
+
+def statically_quantised(
+    name: str, batch: int, form: str, made: Any, samples: Sequence[Sequence[np.ndarray]]
+) -> Path:
+    """Return the file that onnxruntime's `quantize_static` writes: min to max, weights a channel.
+
+    Of a file by torch's first exporter: in those of its second, operands are computed that this
+    quantiser expects to be constant.
+    """
+    import onnx
+    import torch
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    from sample_models.export import export_onnx
+
+    source = export_onnx(name, batch=batch)
+    path = source.with_name(f"{name}-{batch}-static-{form}.onnx")
+    if path.exists():
+        return path
+    names, inputs = list(made.input_names), made.example_inputs
+    with tempfile.TemporaryDirectory() as folder:
+        exported, prepared = Path(folder, "model.onnx"), Path(folder, "prepared.onnx")
+        torch.onnx.export(
+            made.module, inputs, exported, dynamo=False, opset_version=17, input_names=names
+        )
+        quant_pre_process(onnx.load(exported), prepared, skip_symbolic_shape=True)
+        quantize_static(
+            prepared,
+            path,
+            _Samples(names, samples),
+            quant_format=QuantFormat[form],
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
+    return path
+
+
 DTYPES: Mapping[str, Callable[[str, int], Variant]] = {
     "f32": _f32,
     "bf16": _bf16,
     "int8": _int8,
+    "int8-static": _int8_static,
     "int8-weights": _int8_weights,
 }
 

@@ -1,7 +1,8 @@
 """The sample models beside other frameworks, measured in the same run, interleaved.
 
-    python benchmarks/models.py [MODEL ...] [--dtype f32,bf16,int8,int8-weights] [--batch 1,8]
-        [--threads 2] [--against torch,onnxruntime] [--bound] [--memory] [--compile] [-o FILE]
+    python benchmarks/models.py [MODEL ...] [--dtype f32,bf16,int8,int8-static,int8-weights]
+        [--batch 1,8] [--threads 2] [--against torch,onnxruntime] [--bound] [--memory] [--compile]
+        [-o FILE]
     python benchmarks/models.py --decode 32 [gpt2-decode llama-1.2b] [--dtype f32,int8-weights]
         [-o FILE]
 
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=120, help="most seconds to time a row")
-    parser.add_argument("--against", default="torch,onnxruntime")
+    parser.add_argument("--against", default="torch,onnxruntime,ours f32,onnxruntime QDQ")
     parser.add_argument("--dtype", default="f32", help="separated by commas")
     parser.add_argument("--batch", default="1", help="separated by commas")
     parser.add_argument("--bound", action="store_true", help="also calls of bound arrays")
