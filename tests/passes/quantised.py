@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 import core_compiler as cc
@@ -107,15 +110,22 @@ MODELS = {
 }
 
 
-def compiled(name: str, check: bool = True, **options):
-    """Return a quantised model of :data:`MODELS`, the model in torch, and the samples."""
+def compiled(name: str, check: bool = True, how: Mapping[str, Any] | None = None, **options):
+    """Return a quantised model of :data:`MODELS`, the model in torch, and the samples.
+
+    ``how``: arguments of the compile; ``options`` are those of the quantisation.
+    """
     torch.manual_seed(0)
     made, shape = MODELS[name]
     draw = (lambda: torch.randint(11, shape)) if name == "lookup" else (lambda: torch.randn(shape))
     samples = [(draw().numpy(),) for _ in range(3)]
     model = made().eval()
     quantize = cc.Quantization(calibration=samples, **options)
-    return cc.compile(model, samples[0], quantize=quantize, check=check), model, samples
+    return (
+        cc.compile(model, samples[0], quantize=quantize, check=check, **(how or {})),
+        model,
+        samples,
+    )
 
 
 def broken(made):
