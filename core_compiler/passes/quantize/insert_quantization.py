@@ -85,8 +85,10 @@ class _Plan:
     quantised: dict[Value, Value] = field(default_factory=dict)
     #: Ranges of constants that share the parameters of a value.
     also: list[tuple[Value, Range]] = field(default_factory=list)
-    #: Values that are stored in 16 bits: scores, of which a softmax takes differences.
-    wide: set[Value] = field(default_factory=set)
+    #: Values that only a softmax reads, and the results of products. What is both has 16 bits: of
+    #: scores, differences are taken, and sums in i32 are exact enough.
+    scores: set[Value] = field(default_factory=set)
+    sums: set[Value] = field(default_factory=set)
 
     def run(self) -> None:
         anchors = [op for op in self.rewriter.ops if not self._is_kept(op)]
@@ -124,7 +126,9 @@ class _Plan:
                 self._share(values[0], value)
         readers = (op,) if hides is None else (hides,)
         if read in values and all(u in readers for u in self.rewriter.users(read)):
-            self.wide.add(read)
+            self.scores.add(read)
+        if kind == "product":
+            self.sums.add(result)
         return bool(activations)
 
     def _are_apart(self, values: Sequence[Value]) -> bool:
@@ -174,9 +178,9 @@ class _Plan:
             root = self._root(value)
             joined[root] = joined[root].joined(seen)
         roots = [self._root(value) for value in self.group]
-        self.wide = {v for v in self.wide if roots.count(self._root(v)) == 1}
         for value in self.group:
-            kind = I16 if value in self.wide else I8
+            is_wide = value in self.scores & self.sums and roots.count(self._root(value)) == 1
+            kind = I16 if is_wide else I8
             symmetric = self.symmetric or kind is I16
             self.parameters[value] = affine(joined[self._root(value)], kind, symmetric)
 
