@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,7 @@ from core_compiler.support.errors import UserError
 from tests.examples import examples
 from tests.passes import specs
 from tests.passes.quantised import MODELS, broken, compiled
+from tests.slow import slow_but
 
 I8, U8 = dtype("i8"), dtype("ui8")
 
@@ -74,10 +77,13 @@ def test_the_least_factors_keep_the_bits_that_the_shift_leaves():
 # -- models ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"symmetric": True}, {"method": "percentile"}])
-@pytest.mark.parametrize("name", list(MODELS))
+OPTIONS = {"": {}, "symmetric": {"symmetric": True}, "percentile": {"method": "percentile"}}
+QUICK = [*((name, "") for name in MODELS), ("residual", "symmetric"), ("decoder", "percentile")]
+
+
+@pytest.mark.parametrize(("name", "options"), slow_but(QUICK, itertools.product(MODELS, OPTIONS)))
 def test_every_rewrite_is_within_its_steps(name, options):
-    made, model, samples = compiled(name, **options)
+    made, model, samples = compiled(name, **OPTIONS[options])
     assert broken(made) == [] and made.finding is None
     found = report(made)
     assert found is not None and found["ops"] >= 1
