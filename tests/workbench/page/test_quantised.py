@@ -15,6 +15,7 @@ from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.pipelines.quantization import Quantization
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
+from tests import accessibility
 from tests.passes.programs import inputs, program
 from widgets.encode import finite
 from workbench import views
@@ -264,6 +265,7 @@ def test_a_small_window_shows_rows_and_the_histogram(page_of, scheme):
         box = page.locate(selector).bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= 1024
         assert box["y"] + box["height"] <= 700
+    assert accessibility.findings(page.page, accessibility.axe()) == []
     assert page.errors == []
 
 
