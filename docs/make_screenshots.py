@@ -50,6 +50,7 @@ RECIPES = {
         "fuse_epilogues",
     ],
     "resnet18-cuda": ["compile", "resnet18", "-t", "cuda"],
+    "resnet18-int8": ["compile", "resnet18", "--quantize", "int8"],
     "digits-cnn": ["compile", "digits-cnn", "--check", "--execute"],
     # Again, for figures over time.
     **{f"digits-cnn-{i}": ["compile", "digits-cnn", "--check", "--execute"] for i in (2, 3, 4)},
@@ -216,6 +217,8 @@ def of_a_model(path: Path) -> list[Picture]:
         Picture("framework", {"run": path.name, "panes": "numerics,graph", "stage": "0",
                               "numerics.view": '{"tab":"beside"}'},
                 "#cw-view-numerics [data-tab=beside][aria-selected=true]", choose_framework),
+        Picture("quantised", {"run": "resnet18-int8.run", "panes": "numerics,graph"},
+                "#cw-view-numerics tr.on", choose_loss),
         *(Picture(f"two-{view}", {"run": path.name, "other": "resnet18-unfolded.run",
                                   "panes": view, f"{view}.view": '{"ab":true}',
                                   **two.get(view, {})}, ready)
@@ -271,6 +274,11 @@ def look_for(text: str) -> Callable[[Any], None]:
         page.keyboard.type(text)
 
     return act
+
+
+def choose_loss(page: Any) -> None:
+    page.click("#cw-view-numerics [data-do=lost]")
+    page.click("#cw-view-numerics tbody tr:nth-child(3) td")
 
 
 def choose_framework(page: Any) -> None:

@@ -4,6 +4,7 @@ const LOST_STYLE = `
 .lost { padding: 6px 2px 0; font-size: 12px; color: var(--muted); white-space: nowrap; overflow: hidden; text-overflow: ellipsis; } .lost b { color: var(--text); font-weight: 600; }
 .chart .floats, .bins path.floats { fill: var(--accent); opacity: .45; } .chart .integers, .bins path.integers { fill: none; stroke: var(--text); stroke-width: 1.2; opacity: .85; }
 .chart .reach { stroke: var(--moved); stroke-dasharray: 3 3; } .chart .zero { stroke: var(--text); opacity: .5; } .chart .bin { fill: transparent; }
+td.module { direction: rtl; } /* cut at the start: modules differ at the end */
 td.why { white-space: normal; min-width: 220px; }
 `;
 const LOST_COLUMNS = columnsOf('numerics', ['name', 'left'], ['module', 'left'], 'sqnr', 'cosine', 'saturated', ['both', 'left'], 'observed', 'covered', 'alone', ['line', 'left']);
@@ -69,7 +70,9 @@ function lossPicture(row, wide) {
       svg('title', {}, `${range(edge(i), edge(i + 1))}: ${count(n)} in floats, ${count(row.dequantised[i])} from integers`))));
 }
 
-const inModule = (row) => (row.scope ? ` in ${row.scope}` : '');
+/** The end of a module's path, which tells it from others. */
+const shortScope = (scope) => (scope.split('/').length > 6 ? `…/${scope.split('/').slice(-5).join('/')}` : scope);
+const inModule = (row) => (row.scope ? ` in ${shortScope(row.scope)}` : '');
 
 /** A line about a value: what is drawn of it. */
 function lossTitle(row) {
@@ -91,7 +94,7 @@ function lostSummary({ quantised, lost, floats }, open) {
 }
 
 const LOST_CELLS = {
-  module: (row) => h('td', { class: 'left muted', title: row.scope }, row.scope),
+  module: (row) => h('td', { class: 'left muted module', title: row.scope }, h('bdi', {}, row.scope)),
   sqnr: (row) => h('td', {}, decibels(row.sqnr_db)),
   alone: (row) => h('td', {}, decibels(row.alone_db)),
   cosine: (row) => h('td', {}, number(row.cosine, 5)),
