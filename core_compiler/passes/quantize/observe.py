@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,39 +10,48 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import override
 
-from core_compiler.ir import Block, Module, Value
-from core_compiler.ops.base import definition
-from core_compiler.ops.evaluation import evaluate
-from core_compiler.passes.base import Pass
+from core_compiler.ir import Module, Value
+from core_compiler.passes.base import EXAMPLES, Pass
+from core_compiler.passes.quantize.evaluation import values_of
+from core_compiler.passes.quantize.histograms import (
+    Histogram,
+    entropy_range,
+    mse_range,
+    percentile_range,
+    squared_error,
+)
 from core_compiler.passes.quantize.parameters import Range
 from core_compiler.support.errors import UserError, nearest
 
 #: Facts of a compile: the calibration samples, and what this pass found on them.
 CALIBRATION, OBSERVED = "calibration", "observed"
-#: The example inputs of a compile.
-EXAMPLES = "examples"
-#: Bins of the histogram of a value's magnitudes.
-BINS = 2048
-METHODS = ("minmax", "percentile")
+METHODS = ("minmax", "percentile", "mse", "entropy")
+#: Samples, each with the arrays of all inputs in order.
+Samples = Sequence[Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The ranges of the values: ``ranges`` for scales, ``examples`` on the example inputs."""
+    """The ranges of the values: ``ranges`` for scales, ``examples`` on the example inputs.
+
+    ``module`` was evaluated on ``samples``, which later passes evaluate again.
+    """
 
     ranges: Mapping[Value, Range]
     examples: Mapping[Value, Range]
-    samples: int
+    module: Module
+    samples: Samples
 
 
 @dataclass(frozen=True)
 class Observe(Pass):
     """Evaluate the model on calibration data and note the range of every value.
 
-    ``method``: ``minmax``, or ``percentile`` of the magnitudes (McKinstry et al., 2018), which
-    leaves ``100 - percentile`` percent of them out. ``data``: a ``.npz`` file with an array for
-    each input, by its name, of its shape or with one more axis in front for the samples. Without,
-    the samples are those given to the compile, else its example inputs.
+    ``method``: ``minmax``; ``percentile``, which leaves ``100 - percentile`` percent of the numbers
+    out, half of them at each end; ``mse``, the range of bytes with the least squared error;
+    ``entropy``, that with the least Kullback-Leibler divergence. ``data``: a ``.npz`` file with an
+    array for each input, by its name, of its shape or with one more axis in front for the samples.
+    Without, the samples are those given to the compile, else its example inputs.
     """
 
     method: str = field(default="minmax", metadata={"choices": METHODS})
@@ -50,6 +60,17 @@ class Observe(Pass):
 
     @override
     def run(self, module: Module, context):
+        self._check()
+        samples = calibration_samples(module, context, self.data)
+        full = _ranges(module, samples)
+        ranges = full if self.method == "minmax" else self._narrowed(module, samples, full)
+        examples: Sequence[np.ndarray] | None = context.facts.get(EXAMPLES)
+        seen = full if examples is None else _ranges(module, [examples])
+        context.facts[OBSERVED] = Observed(ranges, seen, module, samples)
+        context.note("note", f"{len(ranges)} values {self._observed(samples, full, ranges)}")
+        return module
+
+    def _check(self) -> None:
         if self.method not in METHODS:
             raise UserError(
                 f"unknown method {self.method!r}", "observe", f"choose one of {', '.join(METHODS)}"
@@ -60,111 +81,104 @@ class Observe(Pass):
                 "observe",
                 "pass 99.99, for example",
             )
-        examples: Sequence[np.ndarray] | None = context.facts.get(EXAMPLES)
-        if self.data:
-            samples = read_samples(Path(self.data), module.main.arguments, examples)
-        else:
-            samples = context.facts.get(CALIBRATION) or ([] if examples is None else [examples])
-        if not samples:
-            raise UserError(
-                "quantisation needs data", "observe", "pass example inputs or calibration samples"
-            )
-        ranges = _ranges(module, samples)
-        if self.method == "percentile":
-            ranges = self._percentiles(module, samples, ranges)
-        seen = ranges if examples is None else _ranges(module, [examples])
-        context.facts[OBSERVED] = Observed(ranges, seen, len(samples))
-        count = len(samples)
-        context.note(
-            "note",
-            f"{len(ranges)} values observed on {count} sample{'' if count == 1 else 's'}, "
-            f"{self.method}" + (f" of {self.data}" if self.data else ""),
-        )
-        return module
 
-    def _percentiles(
-        self, module: Module, samples: Sequence, ranges: Mapping[Value, Range]
+    def _observed(
+        self, samples: Samples, full: Mapping[Value, Range], ranges: Mapping[Value, Range]
+    ) -> str:
+        """Return what was observed on which data, as text."""
+        count, method = len(samples), self.method
+        if method == "percentile":
+            method = f"percentile {self.percentile:g}"
+        text = f"observed on {count} sample{'' if count == 1 else 's'}, {method}"
+        if self.data:
+            text += f" of {self.data}"
+        text += f", SHA-256 {digest(samples)[:16]}"
+        narrowed = sum(ranges[v] != full[v] for v in ranges)
+        return text if self.method == "minmax" else f"{text}; {narrowed} ranges narrowed"
+
+    def _narrowed(
+        self, module: Module, samples: Samples, full: Mapping[Value, Range]
     ) -> dict[Value, Range]:
-        """Return ranges without the largest magnitudes."""
-        counts = {value: np.zeros(BINS, np.int64) for value in ranges}
-        for number, sample in enumerate(samples):
-            for value, array in _values(module, sample, number):
-                if value not in ranges:
-                    continue
-                array = array[np.isfinite(array)]
-                bins = (np.abs(array) * (BINS / (ranges[value].largest or 1.0))).astype(np.int64)
-                counts[value] += np.bincount(np.minimum(bins.ravel(), BINS - 1), minlength=BINS)
-        made = {}
-        for value, full in ranges.items():
-            total = np.cumsum(counts[value])
-            wanted = total[-1] * self.percentile / 100
-            limit = full.largest * (int(np.searchsorted(total, wanted)) + 1) / BINS
-            made[value] = Range(max(full.low, -limit), min(full.high, limit))
-        return made
+        """Return ranges that leave out what the method says."""
+        histograms = {value: Histogram(each.largest) for value, each in full.items()}
+        for value, numbers in _finite(module, samples):
+            histograms[value].add(numbers)
+        if self.method == "percentile":
+            return {
+                v: percentile_range(h, full[v], self.percentile) for v, h in histograms.items()
+            }
+        if self.method == "entropy":
+            return {v: entropy_range(h, full[v]) for v, h in histograms.items()}
+        found = {v: mse_range(h, full[v]) for v, h in histograms.items()}
+        return _better(module, samples, found, full)
+
+
+def _better(
+    module: Module,
+    samples: Samples,
+    found: Mapping[Value, Range],
+    full: Mapping[Value, Range],
+) -> dict[Value, Range]:
+    """Return the ranges of ``found``, but ``full`` where its squared error is not larger.
+
+    The errors are those of the numbers themselves; their histograms are an approximation.
+    """
+    saved = dict.fromkeys(found, 0.0)
+    for value, numbers in _finite(module, samples):
+        if found[value] != full[value]:
+            saved[value] += squared_error(numbers, full[value])
+            saved[value] -= squared_error(numbers, found[value])
+    return {v: each if saved[v] > 0 else full[v] for v, each in found.items()}
 
 
 def evaluated(module: Module, inputs: Sequence[np.ndarray]) -> Iterator[tuple[Value, np.ndarray]]:
     """Yield the float values of main on example inputs, in f32, as they are computed."""
-    return _values(module, inputs, 0)
+    return values_of(module, inputs)
 
 
-def _ranges(module: Module, samples: Sequence[Sequence[np.ndarray]]) -> dict[Value, Range]:
-    found: dict[Value, Range] = {}
+def _finite(module: Module, samples: Samples) -> Iterator[tuple[Value, np.ndarray]]:
+    """Yield the finite numbers of each float value that has any (a mask may have infinities)."""
     for number, sample in enumerate(samples):
-        for value, array in _values(module, sample, number):
-            finite = array[np.isfinite(array)]  # a mask of attention has infinities
-            if not finite.size:
-                continue
-            here = Range(float(finite.min()), float(finite.max()))
-            found[value] = found[value].joined(here) if value in found else here
+        for value, array in values_of(module, sample, number):
+            finite = array[np.isfinite(array)]
+            if finite.size:
+                yield value, finite
+
+
+def _ranges(module: Module, samples: Samples) -> dict[Value, Range]:
+    found: dict[Value, Range] = {}
+    for value, finite in _finite(module, samples):
+        here = Range(float(finite.min()), float(finite.max()))
+        found[value] = found[value].joined(here) if value in found else here
     return found
 
 
-def _values(
-    module: Module, sample: Sequence[np.ndarray], number: int
-) -> Iterator[tuple[Value, np.ndarray]]:
-    """Yield the float values of main on one sample, as they are computed.
+# -- samples ---------------------------------------------------------------------------------------
 
-    Arrays are dropped after their last reader. Raises UserError for numbers that are not finite.
+
+def calibration_samples(module: Module, context, data: str = "") -> Samples:
+    """Return the samples of the file ``data``, of the compile, or its example inputs.
+
+    Raises UserError if there are none, or for a file that cannot be read.
     """
-    block: Block = module.main.body
-    last = {v: i for i, op in enumerate(block.ops) for v in op.uses()}
-    kept = set(block.outputs)
-    arrays = dict(zip(block.arguments, sample, strict=True))
-
-    for value in block.arguments:
-        numbers = _numbers(value, arrays[value])
-        if numbers is None:
-            continue
-        if not np.isfinite(numbers).all():
-            name = value.name or str(value.type)
-            raise UserError(
-                f"sample {number}: input {name} has numbers that are not finite",
-                "calibration",
-                "leave the sample out, or mend the data",
-            )
-        yield value, numbers
-    for position, op in enumerate(block.ops):
-        if definition(op).regions:
-            raise UserError(
-                f"{op.kind.split('.')[1]} cannot be quantised", "observe", "compile it in floats"
-            )
-        made = evaluate(op, [arrays[v] for v in op.operands], module.weights)
-        for value, array in zip(op.results, made, strict=True):
-            arrays[value] = array
-            numbers = None if op.kind == "core.constant" else _numbers(value, array)
-            if numbers is not None:
-                yield value, numbers
-        for value in {*op.uses(), *op.results}:
-            if last.get(value, -1) <= position and value not in kept:
-                arrays.pop(value, None)
+    examples: Sequence[np.ndarray] | None = context.facts.get(EXAMPLES)
+    if data:
+        return read_samples(Path(data), module.main.arguments, examples)
+    samples = context.facts.get(CALIBRATION) or ([] if examples is None else [examples])
+    if not samples:
+        raise UserError(
+            "quantisation needs data", "observe", "pass example inputs or calibration samples"
+        )
+    return samples
 
 
-def _numbers(value: Value, array: np.ndarray) -> np.ndarray | None:
-    """Return the array of a float value in f32; None for other dtypes and empty arrays."""
-    if not value.type.dtype.is_float or not array.size:
-        return None
-    return np.asarray(array, np.float32)
+def digest(samples: Samples) -> str:
+    """Return the SHA-256 of the samples' dtypes, shapes and bytes, in hexadecimal."""
+    found = hashlib.sha256()
+    for array in (np.asarray(a) for sample in samples for a in sample):
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
 
 
 def read_samples(

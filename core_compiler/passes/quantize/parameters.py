@@ -41,6 +41,11 @@ class Affine:
     low: int
     high: int
 
+    def rounded(self, numbers: np.ndarray) -> np.ndarray:
+        """Return numbers of f64 as they are after quantisation and back."""
+        whole = np.rint(numbers / self.scale) + self.zero
+        return (whole.clip(self.low, self.high) - self.zero) * self.scale
+
     def step_error(self, seen: Range) -> float:
         """Return the largest error of numbers of ``seen``, relative to the largest of them.
 
