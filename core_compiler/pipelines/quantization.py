@@ -38,6 +38,8 @@ class Quantization:
     percentile: float = 99.99
     symmetric: bool = False
     keep: tuple[str, ...] = ()
+    weights: str = "max"
+    rounding: str = "nearest"
 
     def edited(self, edit: PipelineEdit) -> PipelineEdit:
         """Return ``edit`` with the passes of quantisation at the end of the meaning half."""
@@ -49,7 +51,12 @@ class Quantization:
         return (
             Decompose(kinds=PARTS),
             Observe(method=self.method, percentile=self.percentile, data=self.data),
-            InsertQuantization(symmetric=self.symmetric, keep=",".join(self.keep)),
+            InsertQuantization(
+                symmetric=self.symmetric,
+                keep=",".join(self.keep),
+                weights=self.weights,
+                rounding=self.rounding,
+            ),
             Integerize(),
         )
 

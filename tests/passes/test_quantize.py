@@ -199,7 +199,7 @@ def test_calibration_samples_arebroken():
         calibrated((x, x))
     with pytest.raises(UserError, match=r"sample 0: input 0 is float32 of shape \(1, 4\)"):
         calibrated((np.ones((1, 4), np.float32),))
-    with pytest.raises(UserError, match="observe: unknown method 'entropy2'"):
+    with pytest.raises(UserError, match="quantisation: unknown method 'entropy2'"):
         cc.compile(model, (x,), quantize=cc.Quantization(method="entropy2"))
     with pytest.raises(UserError, match="expected a percentile above 0"):
         cc.compile(model, (x,), quantize=cc.Quantization(method="percentile", percentile=0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,8 +12,9 @@ from core_compiler.ir import Module, Op, Rewriter, Value, dtype
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
+from core_compiler.passes.quantize.evaluation import by_op
 from core_compiler.passes.quantize.observe import OBSERVED, Observed
-from core_compiler.passes.quantize.parameters import Affine, Range, affine
+from core_compiler.passes.quantize.parameters import Affine, Range, affine, need_choice
 from core_compiler.passes.quantize.roles import (
     constant_of,
     hidden_by,
@@ -21,6 +22,13 @@ from core_compiler.passes.quantize.roles import (
     parts_of,
     role,
     weights_of,
+)
+from core_compiler.passes.quantize.weights import (
+    ROUNDINGS,
+    SCALES,
+    IntegerWeights,
+    gram_matrices,
+    quantised_weights,
 )
 from core_compiler.support.errors import UserError
 
@@ -47,7 +55,9 @@ class InsertQuantization(Pass):
     operands. A bias and an activation function stay with their product: the values between are not
     quantised. What the model quantises itself stays as it is. ``symmetric``: activations have the
     zero point 0. ``keep``: names of ops, separated by commas, that stay in floats (as much of a
-    result's name as is given).
+    result's name as is given). ``weights``: the scale of a channel is that of its largest weight,
+    or that of the least squared error. ``rounding``: of weights, to the nearest integer, or
+    ``gptq``: with the least error of the layer's output on the calibration data.
     """
 
     exact = False
@@ -55,9 +65,13 @@ class InsertQuantization(Pass):
     changes_semantics = True
     symmetric: bool = False
     keep: str = ""
+    weights: str = field(default="max", metadata={"choices": SCALES})
+    rounding: str = field(default="nearest", metadata={"choices": ROUNDINGS})
 
     @override
     def run(self, module: Module, context):
+        need_choice("weights", self.weights, SCALES)
+        need_choice("rounding", self.rounding, ROUNDINGS)
         observed: Observed | None = context.facts.get(OBSERVED)
         if observed is None:
             raise UserError(
@@ -65,7 +79,7 @@ class InsertQuantization(Pass):
             )
         names = tuple(n.strip() for n in self.keep.split(",") if n.strip())
         rewriter = context.rewriter(module.main.body)
-        plan = _Plan(rewriter, module, observed, self.symmetric, names)
+        plan = _Plan(rewriter, module, observed, self.symmetric, names, self.weights, self.rounding)
         plan.run()
         context.facts[QUANTISED] = Quantised(plan.quantised)
         return module.with_main(rewriter.commit())
@@ -78,6 +92,9 @@ class _Plan:
     observed: Observed
     symmetric: bool
     keep: Sequence[str]
+    #: How weights are scaled and rounded.
+    scale: str = "max"
+    rounding: str = "nearest"
     #: Each value that is quantised, with the first of those whose parameters it shares.
     group: dict[Value, Value] = field(default_factory=dict)
     parameters: dict[Value, Affine] = field(default_factory=dict)
@@ -101,8 +118,8 @@ class _Plan:
             if self._quantise_around(op, kind) and kind == "product":
                 products.append(op)
         self._choose()
-        for op in products:
-            self._quantise_weights(op)
+        for op, index, found in self._integer_weights(products):
+            self._quantise_constant(op, index, found)
         for value, chosen in self.parameters.items():
             self._insert(value, chosen)
 
@@ -196,30 +213,49 @@ class _Plan:
         made = self._made_by(value, b.ops, chosen.step_error(seen), fresh)
         self.quantised[made] = original
 
-    def _quantise_weights(self, op: Op) -> None:
-        """Quantise constant operands, symmetrically, weights with a scale for each channel."""
-        second, axis, _ = weights_of(op)
-        for index, value in enumerate(op.operands):
-            given = typed.Dequantize.match(self.rewriter.producer(value)) is not None
-            if is_constant(value, self.rewriter) and not given:
-                self._quantise_constant(op, value, axis if index == second else None)
+    def _integer_weights(self, ops: Sequence[Op]) -> Iterator[tuple[Op, int, IntegerWeights]]:
+        """Yield the constant operands of products in floats, by number, and their integers.
 
-    def _quantise_constant(self, op: Op, value: Value, axis: int | None) -> None:
-        array = np.asarray(constant_of(value, self.rewriter, self.module), np.float32)
-        rest = tuple(a for a in range(array.ndim) if a != axis)
-        lows, highs = array.min(axis=rest), array.max(axis=rest)
-        chosen = [
-            affine(Range(float(low), float(high)), I8, symmetric=True)
-            for low, high in zip(np.atleast_1d(lows), np.atleast_1d(highs), strict=True)
-        ]
-        scales = np.array([c.scale for c in chosen], np.float32)
-        steps = scales.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
-        whole = np.rint(array / steps).clip(-127, 127).astype(np.int8)
+        Weights have a scale for each channel of the result, and are rounded together if asked for.
+        """
+        inputs = {}
+        if self.rounding != "nearest":
+            pairs = by_op(self.observed.module, self.observed.samples)
+            inputs = {
+                op: gram_matrices(op, [a[0] for a in arrays])
+                for op, arrays, _ in pairs
+                if op in ops and self._is_rounded_together(op)
+            }
+        for op in ops:
+            for index, value in enumerate(op.operands):
+                given = typed.Dequantize.match(self.rewriter.producer(value)) is not None
+                if is_constant(value, self.rewriter) and not given:
+                    array = np.asarray(constant_of(value, self.rewriter, self.module), np.float32)
+                    grams = inputs.get(op) if index == 1 else None
+                    axis = self._axis_of(op, index)
+                    yield op, index, quantised_weights(array, axis, self.scale, grams)
+
+    def _is_rounded_together(self, op: Op) -> bool:
+        """Return whether the terms of a product's sums are those of its weights, in order."""
+        is_plain = typed.Conv.match(op) or typed.Matmul.match(op)
+        return bool(is_plain) and self._axis_of(op, 1) is not None
+
+    @staticmethod
+    def _axis_of(op: Op, index: int) -> int | None:
+        """Return the axis of an operand along which it has scales; None: it has one scale."""
+        second, axis, _ = weights_of(op)
+        return axis if index == second else None
+
+    def _quantise_constant(self, op: Op, index: int, found: IntegerWeights) -> None:
+        """Let a product read an operand as integers."""
+        value, axis = op.operands[index], self._axis_of(op, index)
+        array = constant_of(value, self.rewriter, self.module)
+        steps = found.scales.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
         largest = float(np.abs(array).max())
-        error = float(np.abs(whole * steps - array).max()) / largest if largest else 0.0
+        error = float(np.abs(found.integers * steps - array).max()) / largest if largest else 0.0
         b = Builder(self.module.weights)
-        held = b.constant(scales if axis is not None else scales[0])
-        b.dequantize(b.constant(whole), held, axis=axis)
+        scales = found.scales if axis is not None else found.scales[0]
+        b.dequantize(b.constant(found.integers), b.constant(scales), axis=axis)
         self._made_by(self._copied(value, [op]), b.ops, 1.001 * error)
 
     def _copied(self, value: Value, users: Sequence[Op]) -> Value:

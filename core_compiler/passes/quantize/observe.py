@@ -20,7 +20,7 @@ from core_compiler.passes.quantize.histograms import (
     percentile_range,
     squared_error,
 )
-from core_compiler.passes.quantize.parameters import Range
+from core_compiler.passes.quantize.parameters import Range, need_choice
 from core_compiler.support.errors import UserError, nearest
 
 #: Facts of a compile: the calibration samples, and what this pass found on them.
@@ -71,10 +71,7 @@ class Observe(Pass):
         return module
 
     def _check(self) -> None:
-        if self.method not in METHODS:
-            raise UserError(
-                f"unknown method {self.method!r}", "observe", f"choose one of {', '.join(METHODS)}"
-            )
+        need_choice("method", self.method, METHODS)
         if not 0 < self.percentile <= 100:
             raise UserError(
                 f"expected a percentile above 0, up to 100, got {self.percentile}",
@@ -104,9 +101,7 @@ class Observe(Pass):
         for value, numbers in _finite(module, samples):
             histograms[value].add(numbers)
         if self.method == "percentile":
-            return {
-                v: percentile_range(h, full[v], self.percentile) for v, h in histograms.items()
-            }
+            return {v: percentile_range(h, full[v], self.percentile) for v, h in histograms.items()}
         if self.method == "entropy":
             return {v: entropy_range(h, full[v]) for v, h in histograms.items()}
         found = {v: mse_range(h, full[v]) for v, h in histograms.items()}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from core_compiler.ir import DType
 from core_compiler.kernel_ir.scalars import integer_range
+from core_compiler.support.errors import UserError, nearest
 
 #: The least scale: smaller ones are subnormal, and their reciprocal is not finite.
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
@@ -55,6 +57,13 @@ class Affine:
         low, high = ((q - self.zero) * self.scale for q in (self.low, self.high))
         error = max(0.5 * self.scale, low - seen.low, seen.high - high) + SLACK * self.scale
         return min(1.0, error / seen.largest) if seen.largest else 1.0
+
+
+def need_choice(option: str, value: str, choices: Sequence[str]) -> None:
+    """Raise UserError for the value of an option that is not one of its choices."""
+    if value not in choices:
+        fix = nearest(value, choices, f"choose one of {', '.join(choices)}")
+        raise UserError(f"unknown {option} {value!r}", "quantisation", fix)
 
 
 def affine(of: Range, kind: DType, symmetric: bool = False) -> Affine:
