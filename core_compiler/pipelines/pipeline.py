@@ -18,6 +18,7 @@ from core_compiler.passes.eliminate_common_subexpressions import EliminateCommon
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.fold_batch_norm import FoldBatchNorm
 from core_compiler.passes.fold_constants import FoldConstants
+from core_compiler.passes.quantize.correct_bias import CorrectBias
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
 from core_compiler.passes.quantize.observe import Observe
@@ -78,6 +79,7 @@ OPTIONAL: Mapping[str, Pass] = {
         WidenSums(),
         Observe(),
         InsertQuantization(),
+        CorrectBias(),
         Integerize(),
         Rematerialise(),
         Recompute(),

@@ -10,6 +10,7 @@ import numpy as np
 
 from core_compiler.passes.base import Pass
 from core_compiler.passes.decompose import Decompose
+from core_compiler.passes.quantize.correct_bias import CorrectBias
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
 from core_compiler.passes.quantize.observe import CALIBRATION, Observe
@@ -40,6 +41,7 @@ class Quantization:
     keep: tuple[str, ...] = ()
     weights: str = "max"
     rounding: str = "nearest"
+    correct_bias: bool = False
 
     def edited(self, edit: PipelineEdit) -> PipelineEdit:
         """Return ``edit`` with the passes of quantisation at the end of the meaning half."""
@@ -57,6 +59,7 @@ class Quantization:
                 weights=self.weights,
                 rounding=self.rounding,
             ),
+            *((CorrectBias(),) if self.correct_bias else ()),
             Integerize(),
         )
 
