@@ -19,9 +19,11 @@ from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.fold_batch_norm import FoldBatchNorm
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.quantize.correct_bias import CorrectBias
+from core_compiler.passes.quantize.equalise_layers import EqualiseLayers
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
 from core_compiler.passes.quantize.observe import Observe
+from core_compiler.passes.quantize.smooth_activations import SmoothActivations
 from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.rematerialise import Rematerialise
 from core_compiler.passes.round_correctly import RoundCorrectly
@@ -77,6 +79,8 @@ OPTIONAL: Mapping[str, Pass] = {
         Saturate(),
         RoundCorrectly(),
         WidenSums(),
+        EqualiseLayers(),
+        SmoothActivations(),
         Observe(),
         InsertQuantization(),
         CorrectBias(),

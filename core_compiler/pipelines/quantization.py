@@ -10,10 +10,13 @@ import numpy as np
 
 from core_compiler.passes.base import Pass
 from core_compiler.passes.decompose import Decompose
+from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.quantize.correct_bias import CorrectBias
+from core_compiler.passes.quantize.equalise_layers import EqualiseLayers
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
 from core_compiler.passes.quantize.observe import CALIBRATION, Observe
+from core_compiler.passes.quantize.smooth_activations import SmoothActivations
 from core_compiler.pipelines.pipeline import PipelineEdit, labels, meaning
 from core_compiler.support.errors import UserError
 
@@ -42,6 +45,8 @@ class Quantization:
     weights: str = "max"
     rounding: str = "nearest"
     correct_bias: bool = False
+    equalise: bool = False
+    smooth: float = 0.0
 
     def edited(self, edit: PipelineEdit) -> PipelineEdit:
         """Return ``edit`` with the passes of quantisation at the end of the meaning half."""
@@ -50,8 +55,14 @@ class Quantization:
         return replace(edit, insert=(*edit.insert, *added))
 
     def _passes(self) -> tuple[Pass, ...]:
+        floats = (
+            *((EqualiseLayers(),) if self.equalise else ()),
+            *((SmoothActivations(strength=self.smooth, data=self.data),) if self.smooth else ()),
+        )
         return (
             Decompose(kinds=PARTS),
+            *floats,
+            *((FoldConstants(),) if floats else ()),
             Observe(method=self.method, percentile=self.percentile, data=self.data),
             InsertQuantization(
                 symmetric=self.symmetric,

@@ -72,7 +72,8 @@ class CorrectBias(Pass):
             assert total is not None
             arrays = [each[0] for each in results]
             made.append(_Corrected(total, changes[op], _largest(arrays[count:] or arrays)))
-            for each, given in zip(results, operands, strict=True):
+            # The example inputs, the last, give the bound of a check: of sums before corrections.
+            for each, given in zip(results[:count], operands, strict=False):
                 product = each[0] if total.bias is None else given[op.operands.index(total.product)]
                 each[0] = product + made[-1].bias
         for each in made:
