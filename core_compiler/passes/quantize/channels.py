@@ -8,11 +8,10 @@ from math import frexp
 
 import numpy as np
 
-from core_compiler.ir import Module, Op, Rewriter, Value, dtype
+from core_compiler.ir import Op, Rewriter, Value, dtype
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.traits import has_trait
-from core_compiler.passes.quantize.insert_quantization import constant_of, is_constant, is_product
+from core_compiler.passes.quantize.roles import is_constant
 
 #: The largest exponent of a scale: weights and sums stay far from the ends of f32.
 MOST_EXPONENT = 8
@@ -31,7 +30,8 @@ def power_of_two(ratio: float) -> int:
 
 def weights_in_floats(op: Op, rewriter: Rewriter) -> Value | None:
     """Return the constant weights of f32 that a product reads, or None."""
-    if not is_product(op) or op.result.type.dtype is not dtype("f32"):
+    is_plain = typed.Conv.match(op) or typed.Matmul.match(op)
+    if not is_plain or op.result.type.dtype is not dtype("f32"):
         return None
     value = op.operands[1]
     if op.kind == "core.matmul" and value.type.rank != 2:

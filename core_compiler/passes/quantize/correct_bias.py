@@ -15,16 +15,15 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.evaluation import evaluate
 from core_compiler.passes.base import EXAMPLES, Pass
 from core_compiler.passes.quantize.evaluation import by_op
-from core_compiler.passes.quantize.insert_quantization import (
-    QUANTISED,
-    Quantised,
+from core_compiler.passes.quantize.insert_quantization import QUANTISED, Quantised
+from core_compiler.passes.quantize.observe import OBSERVED, Observed
+from core_compiler.passes.quantize.roles import (
     adds_constant,
     constant_of,
     is_constant,
     is_product,
     weights_of,
 )
-from core_compiler.passes.quantize.observe import OBSERVED, Observed
 from core_compiler.support.errors import UserError
 
 F32 = dtype("f32")
@@ -76,9 +75,9 @@ class CorrectBias(Pass):
             for each, given in zip(results[:count], operands, strict=False):
                 product = each[0] if total.bias is None else given[op.operands.index(total.product)]
                 each[0] = product + made[-1].bias
-        for each in made:
-            each.apply(rewriter, module)
-        most = max((float(np.abs(each.change).max()) for each in made), default=0.0)
+        for corrected in made:
+            corrected.apply(rewriter, module)
+        most = max((float(np.abs(c.change).max()) for c in made), default=0.0)
         context.note("note", f"{len(made)} biases corrected, by at most {most:.3g}")
         return module.with_main(rewriter.commit())
 
@@ -99,8 +98,8 @@ class Sum:
     def of(op: Op, rewriter: Rewriter, module: Module) -> Sum | None:
         """Return an op that is the last of a product and its bias, or None."""
         if is_product(op):
-            bias = bias_of(op, rewriter)
-            return Sum(op, op.result, channels_of(op), None) if bias is None else None
+            alone = bias_of(op, rewriter) is None
+            return Sum(op, op.result, channels_of(op), None) if alone else None
         for product in op.operands:
             maker = rewriter.producer(product)
             if maker is None or not is_product(maker) or bias_of(maker, rewriter) is not op:
@@ -155,12 +154,10 @@ def bias_of(product: Op, rewriter: Rewriter) -> Op | None:
 
 def channels_of(product: Op) -> int:
     """Return the axis of the channels of a product's result."""
-    return 1 if product.kind == "core.conv" else product.result.type.rank - 1
+    return product.result.type.rank - 1 if typed.Matmul.match(product) else 1
 
 
-def _float_weights(
-    observed: Observed, floats: Mapping[Value, Value]
-) -> dict[Value, np.ndarray]:
+def _float_weights(observed: Observed, floats: Mapping[Value, Value]) -> dict[Value, np.ndarray]:
     """Return the weights, before quantisation, of each product, by its result.
 
     ``floats``: the values of the observed model, by those of the quantised one where they differ.

@@ -20,7 +20,7 @@ from core_compiler.passes.quantize.channels import (
     scaled,
     weights_in_floats,
 )
-from core_compiler.passes.quantize.insert_quantization import (
+from core_compiler.passes.quantize.roles import (
     adds_constant,
     constant_of,
     is_constant,

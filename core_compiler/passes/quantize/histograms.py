@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -149,7 +148,7 @@ def squared_error(numbers: np.ndarray, of: Range) -> float:
     return _sum((wide - affine(of, dtype("i8")).rounded(wide)) ** 2)
 
 
-def _sum(terms: Iterable[float] | np.ndarray) -> float:
+def _sum(terms: np.ndarray) -> float:
     """Return the sum of f64, term after term: the same bits on every machine."""
     return float(np.cumsum(terms)[-1])
 

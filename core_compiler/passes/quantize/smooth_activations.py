@@ -21,8 +21,8 @@ from core_compiler.passes.quantize.channels import (
     scaled,
 )
 from core_compiler.passes.quantize.evaluation import by_op
-from core_compiler.passes.quantize.insert_quantization import constant_of, is_constant
 from core_compiler.passes.quantize.observe import calibration_samples
+from core_compiler.passes.quantize.roles import constant_of, is_constant
 from core_compiler.support.errors import UserError
 
 

@@ -181,11 +181,8 @@ def _terms(op: Op, x: np.ndarray) -> list[np.ndarray]:
     x = np.pad(x, [(0, 0), (0, 0), *zip(conv.low, conv.high, strict=True)])
     spans = [1 + (k - 1) * d for k, d in zip(kernel, conv.dilations, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(x, spans, tuple(2 + a for a in spatial))
-    windows = windows[
-        (slice(None), slice(None))
-        + tuple(slice(None, None, s) for s in conv.strides)
-        + tuple(slice(None, None, d) for d in conv.dilations)
-    ]
+    steps = (slice(None, None, step) for step in (*conv.strides, *conv.dilations))
+    windows = windows[(slice(None), slice(None), *steps)]
     # [N, C, *out, *kernel] -> [N, *out, C, *kernel]
     moved = np.moveaxis(windows, 1, 1 + len(kernel))
     each = x.shape[1] // conv.groups
