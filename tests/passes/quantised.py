@@ -37,6 +37,17 @@ class Pair(torch.nn.Module):
         return (scores - x.mean() * 0.5).tanh()
 
 
+class Gate(torch.nn.Module):
+    """An input with several readers, of which the last in the program is the first that reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.sigmoid(self.linear(x)) * x
+
+
 class Norms(torch.nn.Module):
     """A softmax of what is normalised."""
 
@@ -103,6 +114,7 @@ class Lookup(torch.nn.Module):
 MODELS = {
     "residual": (Residual, (2, 3, 8, 8)),
     "pair": (Pair, (2, 6, 7)),
+    "gate": (Gate, (4, 8)),
     "norms": (Norms, (4, 8)),
     "decoder": (Decoder, (2, 6, 16)),
     "windows": (Windows, (2, 3, 8, 8)),

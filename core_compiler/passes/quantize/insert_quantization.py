@@ -262,7 +262,8 @@ class _Plan:
         """Let ``users`` read a value of their own in place of ``value``."""
         b = Builder(self.module.weights)
         own = b.reshape(value, shape=value.type.shape)
-        for number, op in enumerate(users):
+        order = {op: place for place, op in enumerate(self.rewriter.ops)} if users[1:] else {}
+        for number, op in enumerate(sorted(users, key=lambda op: order.get(op, 0))):
             new = [*(b.ops if number == 0 else ()), op.substitute({value: own})]
             self.rewriter.replace(op, new, rule="a value of its own to quantise")
         return own
