@@ -70,7 +70,7 @@ class Refusal:
     @property
     def reason(self) -> str:
         """The sentence, with values by their current names."""
-        return self.sentence(lambda value: f"%{value.name or '?'}")
+        return self.sentence(lambda value: f"%{value.name}" if value.name else UNNAMED)
 
     def sentence(self, names: Names) -> str:
         return self.text.format(*(_Shown(a, names) for a in self.about))
@@ -111,6 +111,10 @@ def source_location(code: CodeType, line: int | None = None) -> str:
     return f"{package}{inside}:{line or code.co_firstlineno}"
 
 
+#: The name of a value without one; an op is called by its kind then.
+UNNAMED = "%?"
+
+
 class _Shown:
     """A part of a sentence, formatted on demand."""
 
@@ -135,11 +139,13 @@ class _Shown:
 
 
 def _value(op: Op, names: Names) -> str:
-    return names(op.results[0]) if op.results else op.kind
+    name = names(op.results[0]) if op.results else UNNAMED
+    return op.kind if name == UNNAMED else name
 
 
 def _named(op: Op, names: Names) -> str:
-    return f"{names(op.results[0])} ({_what(op)})" if op.results else _what(op)
+    name = names(op.results[0]) if op.results else UNNAMED
+    return _what(op) if name == UNNAMED else f"{name} ({_what(op)})"
 
 
 def _what(op: Op) -> str:

@@ -174,7 +174,8 @@ def quantised(found) -> str:
     """Return what is in integers, what was lost, and what stayed in floats, as lines."""
     ratio = "" if found["sqnr_db"] is None else f", {found['sqnr_db']:.1f} dB at the outputs"
     left = found["left_float"]
-    lines = [f"quantised: {found['ops']} results in integers, {len(left)} ops in floats{ratio}"]
+    floats = units.counted(len(left), "op")
+    lines = [f"quantised: {found['ops']} results in integers, {floats} in floats{ratio}"]
     if found["losses"]:
         rows = [
             (row["op"], row["scope"], f"{row['sqnr_db']:.1f}", row["line"])

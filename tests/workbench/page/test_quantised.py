@@ -34,7 +34,7 @@ def network():
 
     def build(b, x):
         first, last = map(b.constant, weights)
-        return b.matmul(b.softmax(b.relu(b.matmul(x, first)), axis=1), last)
+        return b.matmul(b.cumsum(b.relu(b.matmul(x, first)), axis=1), last)
 
     return program(build, "16x8xf32")
 
@@ -99,7 +99,7 @@ def test_values_and_ops_are_those_of_the_recording(opened, folder):
             if row["op"] is not None:
                 assert value.value in file.op(row["op"]).results
         (left,) = data["floats"]
-        assert left["kind"] == "core.softmax" and left["reason"] == recorded.left[0].reason
+        assert left["kind"] == "core.cumsum" and left["reason"] == recorded.left[0].reason
         assert left["op"] == file.op_id(recorded.left[0].op)
 
 
@@ -107,7 +107,7 @@ def test_the_selection_marks_the_value_and_the_op_in_floats(opened):
     run = opened("quantised")
     data = numerics.data((run,), ViewState())
     imported = run.recording.module(0).main.body.ops
-    for kind, rows in (("core.relu", data["lost"]), ("core.softmax", data["floats"])):
+    for kind, rows in (("core.relu", data["lost"]), ("core.cumsum", data["floats"])):
         op = next(run.op_id(op) for op in imported if op.kind == kind)
         marked = numerics.selection((run,), ViewState(op=op))["ops"]
         assert {row["op"] for row in rows} & set(marked)
@@ -234,7 +234,7 @@ def test_the_table_its_histogram_and_the_selection(page_of, opened):
     page.wait(f"{VIEW} td.why")
     assert page.text(f"{VIEW} td.why") == data["floats"][0]["reason"]
     page.locate(f"{VIEW} tbody tr td").first.click()
-    page.wait("#cw-inspector .head b:has-text('core.softmax')")
+    page.wait("#cw-inspector .head b:has-text('core.cumsum')")
     assert page.errors == []
 
 

@@ -38,7 +38,7 @@ def _to_integer(g: Emitter, op: typed.Cast, x: Tensor, wanted: DType) -> Tensor:
     """Truncate floats to integers, clipped first to the representable range if necessary."""
     if x.dtype.bits < 32:
         x = g.cast(x, F32)
-    low, high = _limits(wanted)
+    low, high = limits(wanted)
     held = g.bounds(op.x)
     narrow = I32 if wanted.bits < 8 else wanted
     if not g.guards or (held is not None and low <= held[0] and held[1] <= high):
@@ -57,7 +57,8 @@ def _to_integer(g: Emitter, op: typed.Cast, x: Tensor, wanted: DType) -> Tensor:
     return g.where(beyond, g.scalar(high, wanted), made)
 
 
-def _limits(kind: DType) -> tuple[int, int]:
+def limits(kind: DType) -> tuple[int, int]:
+    """Return the least and the greatest integer of a dtype."""
     if kind.kind == "uint":
         return 0, (1 << kind.bits) - 1
     return -(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.exporters.onnx.graph import Tensor
+from core_compiler.exporters.onnx.ops.conversion import limits
 from core_compiler.exporters.onnx.table import F32, I32, Emitter, core
 from core_compiler.ir import DType
-from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.ops import typed
 
 #: The opset whose QuantizeLinear has integers of other sizes than 8 bits.
@@ -30,7 +30,7 @@ def quantize(g, op: typed.Quantize, x, scale, zero=None):
     if zero is None:
         zero = g.constant(np.zeros(op.scale.type.shape, op.dtype.numpy))
     made = g.emit("QuantizeLinear", x, scale, zero, axis=op.axis)
-    least, most = integer_range(op.dtype)
+    least, most = limits(op.dtype)
     low = least if op.low is None else op.low
     high = most if op.high is None else op.high
     if (low, high) == (least, most):
