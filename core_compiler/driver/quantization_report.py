@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, log10, nan
 from typing import Any
 
@@ -25,9 +25,10 @@ from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.traits import has_trait
-from core_compiler.passes.quantize.insert_quantization import QUANTISED, Quantised, constant_of
+from core_compiler.passes.quantize.insert_quantization import KEPT, QUANTISED, Quantised
 from core_compiler.passes.quantize.integerize import integers
 from core_compiler.passes.quantize.observe import OBSERVED, Observed, evaluated
+from core_compiler.passes.quantize.roles import constant_of
 
 #: Ops between integers and floats, which no target computes in either.
 _BORDERS = (typed.Quantize, typed.Dequantize, typed.Constant, typed.Broadcast)
@@ -87,7 +88,10 @@ def measured(made: Compilation) -> QuantisationRecord | None:
     if known is None or None in passes:
         return None
     observed, inserted, integerized = (stage for stage in passes if stage is not None)
-    count, left = len(integerized.rewrites), left_float(integerized.module)
+    count, left = (
+        len(integerized.rewrites),
+        left_float(integerized.module, made.facts.get(KEPT, {})),
+    )
     if made.inputs is None:
         return QuantisationRecord(count, None, (), left)
     made.observer.progress("measure what quantisation lost", 0, 0)
@@ -97,14 +101,18 @@ def measured(made: Compilation) -> QuantisationRecord | None:
     return QuantisationRecord(count, end, losses, left, measuring.statistics)
 
 
-def left_float(module: Module) -> list[FloatOpRecord]:
-    """Return the ops of main that compute floats, and why."""
+def left_float(module: Module, kept: Mapping[Value, str]) -> list[FloatOpRecord]:
+    """Return the ops of main that compute floats, and why.
+
+    ``kept``: the reasons of results that stay in floats on purpose.
+    """
     rewriter = Rewriter(module.main.body)
     rows = []
     for op in _needed(module):
         is_float = any(v.type.dtype.is_float for v in op.results)
         if is_float and not _is_border(op, rewriter):
-            rows.append(FloatOpRecord(op, _reason(op, rewriter, module)))
+            reason = kept.get(op.results[0]) or _reason(op, rewriter, module)
+            rows.append(FloatOpRecord(op, reason))
     return rows
 
 

@@ -282,7 +282,7 @@ def with_options(pass_: Pass, texts: Mapping[str, str]) -> Pass:
                 f"choose one of {', '.join(known)}" if known else "it has no options",
             )
         where = f"{pass_.name()}.{key}"
-        values[key] = _parse(str(text), values[key], where)
+        values[key] = parse_option(str(text), values[key], where)
         choices = known[key].metadata.get("choices")
         if choices and values[key] not in choices:
             fix = nearest(str(text), choices, f"choose one of {', '.join(choices)}")
@@ -290,7 +290,8 @@ def with_options(pass_: Pass, texts: Mapping[str, str]) -> Pass:
     return type(pass_)(**values)
 
 
-def _parse(text: str, like: Any, where: str) -> Any:
+def parse_option(text: str, like: Any, where: str) -> Any:
+    """Return the value of an option given as text, of the type of ``like``, or raise UserError."""
     if not _is_plain(like):
         raise UserError(
             f"an option of type {type(like).__name__} cannot be set from text",

@@ -22,6 +22,7 @@ from core_compiler.passes.quantize.correct_bias import CorrectBias
 from core_compiler.passes.quantize.equalise_layers import EqualiseLayers
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
+from core_compiler.passes.quantize.measure_sensitivity import MeasureSensitivity
 from core_compiler.passes.quantize.observe import Observe
 from core_compiler.passes.quantize.smooth_activations import SmoothActivations
 from core_compiler.passes.recompose import Recompose
@@ -82,6 +83,7 @@ OPTIONAL: Mapping[str, Pass] = {
         EqualiseLayers(),
         SmoothActivations(),
         Observe(),
+        MeasureSensitivity(),
         InsertQuantization(),
         CorrectBias(),
         Integerize(),

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from core_compiler.passes.base import Pass
+from core_compiler.passes.base import Pass, parse_option
 from core_compiler.passes.decompose import Decompose
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.quantize.correct_bias import CorrectBias
 from core_compiler.passes.quantize.equalise_layers import EqualiseLayers
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
-from core_compiler.passes.quantize.observe import CALIBRATION, Observe
+from core_compiler.passes.quantize.measure_sensitivity import MeasureSensitivity
+from core_compiler.passes.quantize.observe import CALIBRATION, METHODS, Observe
+from core_compiler.passes.quantize.parameters import need_choice
 from core_compiler.passes.quantize.smooth_activations import SmoothActivations
+from core_compiler.passes.quantize.weights import ROUNDINGS, SCALES
 from core_compiler.pipelines.pipeline import PipelineEdit, labels, meaning
-from core_compiler.support.errors import UserError
+from core_compiler.support.errors import UserError, nearest
 
 #: Composites whose parts have integer forms, not they themselves.
 PARTS = "attention,rotary_embedding,batch_norm"
@@ -30,10 +33,17 @@ class Quantization:
 
     ``calibration``  samples, each the model's inputs in order; none: the example inputs.
     ``data``         a ``.npz`` file of samples (see :class:`Observe`), in place of ``calibration``.
-    ``method``       how ranges are chosen: ``minmax``, or ``percentile`` of the magnitudes.
+    ``method``       how ranges are chosen: ``minmax``, ``percentile``, ``mse`` or ``entropy``.
     ``percentile``   of that method.
     ``symmetric``    activations have the zero point 0.
     ``keep``         beginnings of names of results that stay in floats.
+    ``keep_float``   that many products stay in floats: those with the largest loss alone.
+    ``weights``      scales of weights: of the largest (``max``), or of the least squared error
+                     (``mse``).
+    ``rounding``     of weights: ``nearest``, or ``gptq`` (see :class:`InsertQuantization`).
+    ``correct_bias`` take the mean error of weights from the biases.
+    ``equalise``     scale the channels between products.
+    ``smooth``       above 0: scale the channels after norms, with this strength.
     """
 
     calibration: Sequence[Sequence[np.ndarray]] = ()
@@ -47,6 +57,33 @@ class Quantization:
     correct_bias: bool = False
     equalise: bool = False
     smooth: float = 0.0
+    keep_float: int = 0
+
+    def __post_init__(self) -> None:
+        need_choice("method", self.method, METHODS)
+        need_choice("weights", self.weights, SCALES)
+        need_choice("rounding", self.rounding, ROUNDINGS)
+        if not 0 <= self.smooth <= 1:
+            raise UserError(
+                f"expected smooth from 0 to 1, got {self.smooth}", "quantisation", "pass 0.5"
+            )
+        if self.keep_float < 0:
+            raise UserError(
+                f"expected keep_float of 0 or more, got {self.keep_float}", "quantisation", "pass 1"
+            )
+
+    @staticmethod
+    def of_text(texts: Mapping[str, str]) -> Quantization:
+        """Return the configuration with options given as text; UserError names a wrong one."""
+        found = Quantization()
+        known = [f.name for f in fields(found) if f.name not in ("calibration", "keep")]
+        values: dict[str, Any] = {}
+        for name, text in texts.items():
+            if name not in known:
+                fix = nearest(name, known, f"choose one of {', '.join(known)}")
+                raise UserError(f"unknown option {name!r}", "quantisation", fix)
+            values[name] = parse_option(text, getattr(found, name), f"quantisation, {name}")
+        return replace(found, **values)
 
     def edited(self, edit: PipelineEdit) -> PipelineEdit:
         """Return ``edit`` with the passes of quantisation at the end of the meaning half."""
@@ -64,6 +101,7 @@ class Quantization:
             *floats,
             *((FoldConstants(),) if floats else ()),
             Observe(method=self.method, percentile=self.percentile, data=self.data),
+            *((MeasureSensitivity(keep=self.keep_float),) if self.keep_float else ()),
             InsertQuantization(
                 symmetric=self.symmetric,
                 keep=",".join(self.keep),

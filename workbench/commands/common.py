@@ -147,6 +147,22 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
         help="arrays of samples for --quantize, by the names of the inputs (default: the example "
         "inputs)",
     )
+    parser.add_argument(
+        "--quantize-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of --quantize: method=minmax|percentile|mse|entropy, percentile=P, "
+        "symmetric=true, weights=max|mse, rounding=nearest|gptq, correct_bias=true, "
+        "equalise=true, smooth=STRENGTH",
+    )
+    parser.add_argument(
+        "--keep-float",
+        type=int,
+        metavar="N",
+        help="with --quantize: keep the N products in floats that lose most if they alone are "
+        "quantised; measuring takes about half an evaluation for each product and sample",
+    )
 
 
 #: The optional arguments of add_model and add_compile that do not apply to a recording.
@@ -167,6 +183,8 @@ COMPILE_ONLY = (
     "cut",
     "quantize",
     "calibrate",
+    "quantize_option",
+    "keep_float",
     "pass_timeout",
     "seconds",
     "target_option",
@@ -304,14 +322,23 @@ def pipeline_edit(arguments):
         tuple(arguments.repeat),
         cuts,
     )
-    if arguments.calibrate and not arguments.quantize:
-        raise UserError("nothing is quantised", "--calibrate", "add --quantize int8")
-    if not arguments.quantize:
-        return edit
     from core_compiler.pipelines.quantization import Quantization
 
+    given = {
+        "--calibrate": arguments.calibrate,
+        "--quantize-option": arguments.quantize_option,
+        "--keep-float": arguments.keep_float,
+    }
+    if not arguments.quantize:
+        for flag, value in given.items():
+            if value:
+                raise UserError("nothing is quantised", flag, "add --quantize int8")
+        return edit
     data = str(Path(arguments.calibrate).resolve()) if arguments.calibrate else ""
-    return Quantization(data=data).edited(edit)
+    options = pairs(arguments.quantize_option, "--quantize-option")
+    if arguments.keep_float is not None:
+        options["keep_float"] = str(arguments.keep_float)
+    return Quantization.of_text({**options, "data": data}).edited(edit)
 
 
 def _own_pass(text: str) -> tuple[int | str, Any]:

@@ -34,6 +34,8 @@ from core_compiler.support.errors import UserError
 
 #: The fact with the values that are quantised.
 QUANTISED = "quantised"
+#: The fact with the results that stay in floats, each with the reason.
+KEPT = "kept"
 I8, I16 = dtype("i8"), dtype("i16")
 #: Sums and differences are in integers if the larger operand is at most so many times the other.
 MOST_APART = 1 << 16
@@ -80,7 +82,9 @@ class InsertQuantization(Pass):
         names = tuple(n.strip() for n in self.keep.split(",") if n.strip())
         rewriter = context.rewriter(module.main.body)
         plan = _Plan(rewriter, module, observed, self.symmetric, names, self.weights, self.rounding)
+        plan.kept |= context.facts.get(KEPT, {})
         plan.run()
+        context.facts[KEPT] = plan.kept
         context.facts[QUANTISED] = Quantised(plan.quantised)
         return module.with_main(rewriter.commit())
 
@@ -95,6 +99,7 @@ class _Plan:
     #: How weights are scaled and rounded.
     scale: str = "max"
     rounding: str = "nearest"
+    kept: dict[Value, str] = field(default_factory=dict)
     #: Each value that is quantised, with the first of those whose parameters it shares.
     group: dict[Value, Value] = field(default_factory=dict)
     parameters: dict[Value, Affine] = field(default_factory=dict)
@@ -108,7 +113,10 @@ class _Plan:
     sums: set[Value] = field(default_factory=set)
 
     def run(self) -> None:
-        anchors = [op for op in self.rewriter.ops if not self._is_kept(op)]
+        for op in filter(self._is_named, self.rewriter.ops):
+            kept = (op, *parts_of(op, self.rewriter))
+            self.kept |= {v: "kept by its name" for each in kept for v in each.results}
+        anchors = [op for op in self.rewriter.ops if self.kept.keys().isdisjoint(op.results)]
         parts = {part for op in anchors for part in parts_of(op, self.rewriter)}
         products = []
         for op in anchors:
@@ -162,7 +170,7 @@ class _Plan:
                 found[value] = Range(float(array.min()), float(array.max()))
         return found
 
-    def _is_kept(self, op: Op) -> bool:
+    def _is_named(self, op: Op) -> bool:
         return any((v.name or "").startswith(n) for v in op.results for n in self.keep)
 
     def _is_activation(self, value: Value) -> bool:
@@ -209,6 +217,8 @@ class _Plan:
             value = self._copied(value, self.rewriter.users(value))
         b = Builder(self.module.weights)
         fresh = Value(value.type, value.name)
+        if original in self.kept:
+            self.kept[fresh] = self.kept[original]
         _stored(b, fresh, chosen)
         made = self._made_by(value, b.ops, chosen.step_error(seen), fresh)
         self.quantised[made] = original
