@@ -10,7 +10,6 @@ import numpy as np
 
 from core_compiler.passes.base import Pass, parse_option
 from core_compiler.passes.decompose import Decompose
-from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.quantize.correct_bias import CorrectBias
 from core_compiler.passes.quantize.equalise_layers import EqualiseLayers
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
@@ -99,7 +98,6 @@ class Quantization:
         return (
             Decompose(kinds=PARTS),
             *floats,
-            *((FoldConstants(),) if floats else ()),
             Observe(method=self.method, percentile=self.percentile, data=self.data),
             *((MeasureSensitivity(keep=self.keep_float),) if self.keep_float else ()),
             InsertQuantization(

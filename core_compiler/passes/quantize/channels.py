@@ -66,10 +66,11 @@ def channel_axis(op: Op) -> int:
     return 1 if op.kind == "core.conv" else op.result.type.rank - 1
 
 
-def scaled(b: Builder, value: Value, axis: int, exponents: np.ndarray) -> Value:
-    """Emit ``value`` times powers of two, one for each position of an axis."""
-    factors = b.constant(np.exp2(exponents).astype(np.float32))
-    return b.mul(value, b.broadcast(factors, shape=value.type.shape, dims=(axis,)))
+def scaled(b: Builder, array: np.ndarray, axis: int, exponents: np.ndarray) -> Value:
+    """Emit an array times powers of two, one for each position of an axis, as a constant."""
+    factors = np.ldexp(np.float32(1), exponents)
+    shape = [-1 if a == axis else 1 for a in range(array.ndim)]
+    return b.constant(array * factors.reshape(shape))
 
 
 def keeps_last_axis(op: Op) -> bool:

@@ -93,23 +93,21 @@ def _equalise(pair: _Pair, rewriter: Rewriter, module: Module) -> None:
     if not exponents.any():
         return
     b = Builder(module.weights)
-    weights = scaled(b, pair.first.operands[1], axis, -exponents)
+    weights = scaled(b, first, axis, -exponents)
     value = _again(b, pair.first, {pair.first.operands[1]: weights})
     known = {pair.first.result: value}
     for op in pair.between:
         for operand in op.operands:
             if is_constant(operand, rewriter):
-                known[operand] = scaled(b, operand, channel_axis(pair.first), -exponents)
+                array = constant_of(operand, rewriter, module)
+                known[operand] = scaled(b, array, channel_axis(pair.first), -exponents)
         value = _again(b, op, known)
         known[op.result] = value
-    known[pair.second.operands[1]] = scaled(
-        b, pair.second.operands[1], input_axis(pair.second), exponents
-    )
-    made = _again(b, pair.second, known)
+    known[pair.second.operands[1]] = scaled(b, second, input_axis(pair.second), exponents)
+    b.ops.append(pair.second.substitute(known).with_(origin=None))
     rewriter.replace(
         (pair.first, *pair.between, pair.second),
         b.ops,
-        {pair.second.result: made},
         rule="product(relu(product(x, w) + c), v) => product(relu(product(x, w / s) + c / s), v s)",
         except_for=EXCEPT_FOR,
     )

@@ -96,7 +96,7 @@ def _smooth(
     op: Op, found: Sequence[Reader], exponents: np.ndarray, rewriter: Rewriter, module: Module
 ) -> None:
     b = Builder(module.weights)
-    known = {v: scaled(b, v, 0, -exponents) for v in op.operands[1:]}
+    known = {v: scaled(b, constant_of(v, rewriter, module), 0, -exponents) for v in op.operands[1:]}
     old, values = [op], {}
     b.ops.append(_copy(op, known))
     known[op.result] = b.ops[-1].result
@@ -106,7 +106,8 @@ def _smooth(
                 old.append(each)
                 b.ops.append(_copy(each, known))
                 known[each.result] = b.ops[-1].result
-        weights = {reader.weights: scaled(b, reader.weights, 0, exponents)}
+        array = constant_of(reader.weights, rewriter, module)
+        weights = {reader.weights: scaled(b, array, 0, exponents)}
         b.ops.append(_copy(reader.product, {**known, **weights}))
         old.append(reader.product)
         values[reader.product.result] = b.ops[-1].result
