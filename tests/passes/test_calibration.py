@@ -56,7 +56,7 @@ def test_percentiles_are_those_of_onnxruntime_within_a_bin(name):
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_the_least_divergence_is_that_of_onnxruntime(name):
     """Of many numbers: onnxruntime cuts counts for each bin to integers."""
-    histogram, full = _histogram(_numbers(name))
+    histogram, _ = _histogram(_numbers(name))
     counts = 100_000 * histogram.counts.reshape(512, -1).sum(1)
     edges = histogram.edges(512).astype(np.float32)
     theirs = HistogramCollector("entropy", False, 512, 64, 99.9, "same")
