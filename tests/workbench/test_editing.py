@@ -463,8 +463,12 @@ def test_one_of_ours_is_inserted_by_name_with_its_own_options(on):
         "saturate",
         "round_correctly",
         "widen_sums",
+        "equalise_layers",
+        "smooth_activations",
         "observe",
+        "measure_sensitivity",
         "insert_quantization",
+        "correct_bias",
         "integerize",
         "rematerialise",
     ]
