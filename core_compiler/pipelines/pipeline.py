@@ -20,6 +20,7 @@ from core_compiler.passes.fold_batch_norm import FoldBatchNorm
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.quantize.correct_bias import CorrectBias
 from core_compiler.passes.quantize.equalise_layers import EqualiseLayers
+from core_compiler.passes.quantize.hide_scores import HideScores
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
 from core_compiler.passes.quantize.measure_sensitivity import MeasureSensitivity
@@ -80,6 +81,7 @@ OPTIONAL: Mapping[str, Pass] = {
         Saturate(),
         RoundCorrectly(),
         WidenSums(),
+        HideScores(),
         EqualiseLayers(),
         SmoothActivations(),
         Observe(),

@@ -12,6 +12,7 @@ from core_compiler.passes.base import Pass, parse_option
 from core_compiler.passes.decompose import Decompose
 from core_compiler.passes.quantize.correct_bias import CorrectBias
 from core_compiler.passes.quantize.equalise_layers import EqualiseLayers
+from core_compiler.passes.quantize.hide_scores import HideScores
 from core_compiler.passes.quantize.insert_quantization import InsertQuantization
 from core_compiler.passes.quantize.integerize import Integerize
 from core_compiler.passes.quantize.measure_sensitivity import MeasureSensitivity
@@ -97,6 +98,7 @@ class Quantization:
         )
         return (
             Decompose(kinds=PARTS),
+            HideScores(data=self.data),
             *floats,
             Observe(method=self.method, percentile=self.percentile, data=self.data),
             *((MeasureSensitivity(keep=self.keep_float),) if self.keep_float else ()),

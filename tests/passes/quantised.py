@@ -99,7 +99,7 @@ class Windows(torch.nn.Module):
 
 
 class Lookup(torch.nn.Module):
-    """An embedding, and a mask that hides all of a row with a number."""
+    """An embedding, masks that are added, and one that hides all of a row with a number."""
 
     def __init__(self):
         super().__init__()
@@ -108,7 +108,29 @@ class Lookup(torch.nn.Module):
     def forward(self, ids):
         h = self.words(ids)
         scores = h @ h.transpose(1, 2)
+        shown = (ids < 9)[:, None, :].float()
+        h = torch.softmax(scores * 0.5 + (1 - shown) * -1e4, -1) @ h
+        scores = h @ h.transpose(1, 2)
         return torch.softmax(scores.masked_fill((ids > 4)[:, :, None], -1e9), -1) @ h
+
+
+class Groups(torch.nn.Module):
+    """Norms over channels of a group, over each channel of an image, and without factors."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.groups = torch.nn.GroupNorm(4, 8)
+        self.second = torch.nn.Conv2d(8, 6, 1)
+        self.image = torch.nn.InstanceNorm2d(6, affine=True)
+        self.plain = torch.nn.InstanceNorm2d(6)
+        for norm in (self.groups, self.image):
+            torch.nn.init.normal_(norm.weight)
+            torch.nn.init.normal_(norm.bias)
+
+    def forward(self, x):
+        h = torch.relu(self.groups(self.first(x)))
+        return self.plain(self.image(self.second(h)) + h[:, :6])
 
 
 MODELS = {
@@ -118,6 +140,7 @@ MODELS = {
     "norms": (Norms, (4, 8)),
     "decoder": (Decoder, (2, 6, 16)),
     "windows": (Windows, (2, 3, 8, 8)),
+    "groups": (Groups, (2, 3, 8, 8)),
     "lookup": (Lookup, (2, 6)),
 }
 

@@ -11,7 +11,7 @@ from core_compiler.ops.traits import has_trait
 
 F32 = dtype("f32")
 PRODUCTS = (typed.Conv, typed.ConvTranspose, typed.Matmul)
-NORMALIZATIONS = (typed.LayerNorm, typed.RmsNorm)
+NORMALIZATIONS = (typed.LayerNorm, typed.RmsNorm, typed.GroupNorm, typed.InstanceNorm)
 MEANS = (typed.Mean, typed.AvgPool)
 
 

@@ -87,19 +87,13 @@ def _weights(form: Form, maker: Op, value: Value) -> tuple[Value, np.ndarray, in
 def _bias(
     form: Form, bias: np.ndarray, scale: np.ndarray, like: Value, axis: int | None, room: int
 ) -> Value | Refusal:
-    """Return the bias in steps of the sum."""
-    full = np.broadcast_to(bias, like.type.shape).astype(np.float64)
-    lead = tuple(
-        slice(None) if a == (like.type.rank - 1 if axis is None else axis) else slice(0, 1)
-        for a in range(full.ndim)
-    )
-    part = full[lead]
-    if not np.array_equal(np.broadcast_to(part, full.shape), full):
-        part = full
-    shape = [1] * full.ndim
-    if axis is not None:
-        shape[axis] = -1
-    steps = np.rint(part / (scale.reshape(shape) if axis is not None else scale))
+    """Return the bias in steps of the sum: ``scale``, one or one for each position of ``axis``."""
+    part = np.broadcast_to(bias, like.type.shape)
+    for each in range(part.ndim):  # what is the same along an axis is held once
+        first = part.take([0], each)
+        part = first if (part == first).all() else part
+    spread = scale.reshape([-1 if a == axis else 1 for a in range(part.ndim)])
+    steps = np.rint(part.astype(np.float64) / spread)
     if not (np.abs(steps) <= room).all():
         return refuse("a bias of 32 bits", "the bias of {0} is larger than its sum can be", form.op)
     held = form.b.constant(steps.astype(np.int32))

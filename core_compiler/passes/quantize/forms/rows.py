@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -10,6 +11,7 @@ from core_compiler.ir import Op, Value
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.ops import typed
+from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import others, spread
 from core_compiler.ops.integer_functions import (
     EXPONENT_BITS,
@@ -78,46 +80,84 @@ def _visible(form: Form, hides: Op, x: Stored, axis: int) -> tuple[Value, Value]
 
 
 def normalization(form: Form, maker: Op) -> Value | Refusal:
-    """Return a layer or RMS norm: integers normalised, times factors of 15 bits, plus a bias."""
+    """Return a norm: integers normalised, times factors of 15 bits, plus a bias."""
     b = form.b
-    layer = typed.LayerNorm.match(maker)
-    found = layer or typed.RmsNorm.of(maker)
-    x = form.stored(found.x)
+    rows = _rows(maker)
+    if isinstance(rows, Refusal):
+        return rows
+    x = form.stored(maker.operands[0])
     if isinstance(x, Refusal):
         return x
-    count = prod(found.x.type.shape[found.axis :])
+    shape = x.q.type.shape
+    count = prod(rows.shape[rows.axis :])
     if not 0 < count <= LONGEST_NORMALIZE:
         return refuse("sums of 32 bits", "{0} normalises {1} numbers", maker, count)
-    epsilon = round(found.epsilon / x.scale**2 * count * (1 << variance_bits(count)))
+    epsilon = round(rows.epsilon / x.scale**2 * count * (1 << variance_bits(count)))
     if epsilon >= 1 << 30:
         return refuse("an epsilon of 30 bits", "epsilon is most of the variance of {0}", maker)
     made = b.integer_normalize(
-        x.q,
+        x.q if rows.shape == shape else b.reshape(x.q, shape=rows.shape),
         b.constant(inverse_roots()),
-        axis=found.axis,
+        axis=rows.axis,
         zero_point=x.zero,
         epsilon=epsilon,
-        centre=layer is not None,
+        centre=rows.centre,
     )
+    if rows.shape != shape:
+        made = b.reshape(made, shape=shape)
     unit = 2.0 ** -normalized_bits(count)
-    shape = made.type.shape
-    if found.scale is not None:
-        factors = _constant(form, found.scale)
+    if rows.scale is not None:
+        factors = _constant(form, rows.scale)
         if isinstance(factors, Refusal):
             return factors
         step = (float(np.abs(factors).max()) or 1.0) / FACTOR
-        whole = b.constant(np.rint(factors / step).astype(np.int32))
-        made, unit = b.mul(made, b.expand(whole, shape)), unit * step
-    bias = None if layer is None else layer.bias
-    if bias is not None:
-        added = _constant(form, bias)
+        whole = np.rint(factors / step).astype(np.int32)
+        made, unit = b.mul(made, _spread(b, whole, rows, shape)), unit * step
+    if rows.bias is not None:
+        added = _constant(form, rows.bias)
         if isinstance(added, Refusal):
             return added
         steps = np.rint(added / unit)
         if np.abs(steps).max() >= 1 << 30:
             return refuse("a bias of 30 bits", "the bias of {0} is larger than the rest", maker)
-        made = b.add(made, b.expand(b.constant(steps.astype(np.int32)), shape))
+        made = b.add(made, _spread(b, steps.astype(np.int32), rows, shape))
     return form.rescaled(made, np.array(unit / form.result.scale))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A norm as it is computed: the axes of ``shape`` from ``axis`` on; its factors and bias."""
+
+    shape: tuple[int, ...]
+    axis: int
+    epsilon: float
+    centre: bool
+    scale: Value | None
+    bias: Value | None
+    #: Whether factors and bias are those of channels, axis 1.
+    by_channel: bool = False
+
+
+def _rows(maker: Op) -> _Rows | Refusal:
+    shape = maker.result.type.shape
+    if layer := typed.LayerNorm.match(maker):
+        return _Rows(shape, layer.axis, layer.epsilon, True, layer.scale, layer.bias)
+    if rms := typed.RmsNorm.match(maker):
+        return _Rows(shape, rms.axis, rms.epsilon, False, rms.scale, None)
+    group = typed.GroupNorm.match(maker)
+    found = group or typed.InstanceNorm.of(maker)
+    if found.axis != 1:
+        return refuse("channels first", "{0} has its channels on axis {1}", maker, found.axis)
+    groups = shape[1] if group is None else group.groups
+    split = (shape[0], groups, shape[1] // groups, *shape[2:])
+    return _Rows(split, 2, found.epsilon, True, found.scale, found.bias, by_channel=True)
+
+
+def _spread(b: Builder, array: np.ndarray, rows: _Rows, shape: tuple[int, ...]) -> Value:
+    """Return factors or biases for each element."""
+    if rows.by_channel:
+        array = array.reshape(-1, *[1] * (len(shape) - 2))
+    return b.expand(b.constant(array), shape)
 
 
 def _constant(form: Form, value: Value) -> np.ndarray | Refusal:

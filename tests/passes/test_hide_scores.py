@@ -1,0 +1,87 @@
+"""Masks that are added to scores: they become selections, or stay as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import core_compiler as cc
+from core_compiler.driver.quantization_report import report
+from tests.passes.quantised import broken
+
+CAUSAL = torch.ones(6, 6).tril() > 0
+
+
+class Masked(torch.nn.Module):
+    """Self-attention of which ``mask`` makes the numbers that are added to the scores."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self.mask = mask
+
+    def forward(self, x, shown):
+        scores = x @ x.transpose(1, 2) * 0.25 + self.mask(shown)
+        return torch.softmax(scores, -1) @ x
+
+
+def minus(number):
+    return lambda shown: (1 - shown[:, None, :].float()) * number
+
+
+def both(shown):
+    causal = torch.where(CAUSAL, 0.0, -1e9)
+    return torch.clamp_min(causal + (shown[:, None, :] == 0).float() * -1e9, -1e9)
+
+
+MASKS = {
+    "1 - mask, times a number": minus(-10000.0),
+    "the least number": minus(torch.finfo(torch.float32).min),
+    "a negated mask, times a number": lambda shown: (shown[:, None, :] == 0).float() * -1e9,
+    "infinity where hidden": lambda shown: torch.where(shown[:, None, :] > 0, 0.0, float("-inf")),
+    "a number where shown": lambda shown: torch.where(shown[:, None, :] == 0, -1e4, 0.0),
+    "constants": lambda shown: torch.zeros(6, 6).masked_fill(~CAUSAL, -100.0),
+    "a sum of two": both,
+    "nested": lambda shown: torch.where(
+        CAUSAL, torch.where(shown[:, None, :] > 0, 0.0, -1e9), -1e9
+    ),
+}
+
+
+def _compiled(mask, shown):
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 8)
+    model = Masked(mask).eval()
+    made = cc.compile(model, (x.numpy(), shown), quantize=cc.Quantization(), check=True)
+    return made, model, x
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_that_is_added_selects(name):
+    shown = np.array([[1, 1, 1, 1, 0, 0], [1] * 6])
+    made, model, x = _compiled(MASKS[name], shown)
+    hidden = next(s for s in made.stages if s.name == "hide_scores")
+    assert next(iter(hidden.rewrites)).rule == "a mask that is added => a selection"
+    assert not broken(made) and made.finding is None
+    found = report(made)
+    assert found["left_float"] == []
+    wanted = model(x, torch.from_numpy(shown)).numpy()
+    assert found["sqnr_db"] > 25
+    # Another mask at run time, in which each row still shows something.
+    other = np.array([[1, 0, 1, 0, 1, 1], [1, 1, 0, 1, 1, 1]])
+    wanted = model(x, torch.from_numpy(other)).numpy()
+    np.testing.assert_allclose(np.array(made(x.numpy(), other)[0]), wanted, atol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("mask", "shown"),
+    [
+        (lambda shown: shown[:, None, :] * -1.5, [[1] * 6] * 2),
+        (minus(-1.5), [[1, 1, 1, 1, 0, 0], [1] * 6]),
+        (minus(-10000.0), [[1, 1, 1, 1, 1, 2], [1] * 6]),
+    ],
+    ids=["biases", "a small number", "integers that are not 0 or 1"],
+)
+def test_what_is_no_mask_is_added(mask, shown):
+    made, _, _ = _compiled(mask, np.array(shown))
+    assert not next(s for s in made.stages if s.name == "hide_scores").rewrites
