@@ -2,7 +2,7 @@
 
     python benchmarks/models.py [MODEL ...] [--dtype f32,bf16,int8,int8-static,int8-weights]
         [--batch 1,8] [--threads 2] [--against torch,onnxruntime] [--bound] [--memory] [--compile]
-        [-o FILE]
+        [--without-amx] [-o FILE]
     python benchmarks/models.py --decode 32 [gpt2-decode llama-1.2b] [--dtype f32,int8-weights]
         [-o FILE]
 
@@ -41,7 +41,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import decode  # noqa: E402
+from benchmarks import decode, without_amx  # noqa: E402
 from benchmarks.model_variants import Variant, bandwidth_share, variant  # noqa: E402
 
 MODELS = (
@@ -73,15 +73,18 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true", help="also the memory of a process")
     parser.add_argument("--compile", action="store_true", help="also time cold and warm compiles")
     parser.add_argument("--decode", type=int, default=0, metavar="N", help="generate N tokens")
+    parser.add_argument("--without-amx", action="store_true", help="refuse AMX's tiles to all")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
+    if arguments.without_amx:
+        without_amx.refuse()
     what = "decode" if arguments.decode else "models"
     rows = []
     for row in decode_rows(arguments) if arguments.decode else model_rows(arguments):
         rows.append(row)
         print(json.dumps(row), flush=True)
         if arguments.output:
-            write_rows(arguments.output, what, rows, arguments.threads)
+            write_rows(arguments.output, what, rows, machine(arguments.threads))
 
 
 def model_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -116,11 +119,11 @@ def decode_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def write_rows(path: Path, what: str, rows: Sequence[dict[str, Any]], threads: int) -> None:
+def write_rows(path: Path, what: str, rows: Sequence[dict[str, Any]], on: dict) -> None:
     """Add rows to a file, in the place of those of the same model, dtype and batch."""
     kept = json.loads(path.read_text()) if path.exists() else {}
     by_key = {_key(row): row for row in (*kept.get(what, ()), *rows)}
-    kept |= {"machine": machine(threads), what: list(by_key.values())}
+    kept |= {"machine": on, what: list(by_key.values())}
     path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
@@ -237,6 +240,7 @@ def machine(threads: int) -> dict:
         "processor": f"{host.model or platform.processor()} ({host.llvm_name})",
         "vector_bits": 8 * host.vector_bytes,
         "threads": threads,
+        **({"amx": "refused"} if without_amx.is_refused() else {}),
         "python": platform.python_version(),
         "versions": {n: version(n) for n in ("torch", "onnxruntime", "numba", "llvmlite", "numpy")},
         "load": os.getloadavg()[0],

@@ -25,7 +25,7 @@ import numpy as np
 from core_compiler.pipelines.quantization import Quantization
 
 #: Samples that ranges are observed on, and inputs that losses are measured on.
-SAMPLES, HELD_OUT = 4, 24
+SAMPLES, HELD_OUT = 4, 96
 #: Sizes at which each model is quantised.
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "resnet18": {},
@@ -80,7 +80,9 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
 
     sizes = SIZES.get(name, {})
     built = build(name, **sizes)
-    every = [tuple(t.numpy() for t in built.make_inputs(seed)) for seed in range(100)]
+    every = [
+        tuple(t.numpy() for t in built.make_inputs(seed)) for seed in range(SAMPLES + HELD_OUT)
+    ]
     samples, held_out = every[:SAMPLES], every[SAMPLES : SAMPLES + HELD_OUT]
     exact = [_first(built.module(*built.make_inputs(SAMPLES + i))) for i in range(HELD_OUT)]
     theirs: dict[str, np.ndarray] = {}

@@ -85,6 +85,16 @@ def test_histograms_of_parts_add_up():
     assert (whole.counts == parts.counts).all() and whole.counts.sum() == x.size
 
 
+def test_zeros_and_few_numbers_cut_no_range():
+    """Half of the numbers are 0, without error in any range; of 200 there is no distribution."""
+    for name, seed in (("relu", 0), ("relu", 1)):
+        histogram, full = _histogram(_numbers(name, seed))
+        found = entropy_range(histogram, full)
+        assert found.low == 0 and 0.75 * full.high < found.high <= full.high
+    histogram, full = _histogram(_numbers("heavy")[:200])
+    assert entropy_range(histogram, full) == full
+
+
 def test_numbers_that_are_all_zero_have_a_range():
     histogram, full = _histogram(np.zeros(10, np.float32))
     assert mse_range(histogram, full) == entropy_range(histogram, full) == Range(0, 0)

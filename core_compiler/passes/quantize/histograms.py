@@ -13,8 +13,10 @@ from core_compiler.passes.quantize.parameters import Range, affine
 
 #: Bins of a histogram, from minus to plus the largest magnitude.
 BINS = 4096
-#: Bins in which ``entropy`` compares distributions, and those that it merges them into.
-ENTROPY_BINS, MERGED_BINS = 2048, 128
+#: Bins that ``entropy`` merges a distribution into: as many as a byte has integers.
+MERGED_BINS = 256
+#: Numbers that a bin should have on average: ``entropy`` compares fewer, wider bins of few numbers.
+PER_BIN = 16
 #: Taken from the bins of a distribution that have counts, for those that have none.
 SMOOTHING = 1e-4
 #: Fractions of the range, in steps of so much, that ``mse`` tries for both ends and for each.
@@ -70,11 +72,20 @@ def entropy_range(histogram: Histogram, full: Range) -> Range:
     """Return the range whose quantised distribution diverges least from that of the numbers.
 
     Migacz, "8-bit inference with TensorRT" (GTC 2017): ranges from minus to plus a limit are
-    merged into 128 bins, and compared by the Kullback-Leibler divergence.
+    merged into as many bins as a byte has integers there, and compared by the Kullback-Leibler
+    divergence. Numbers of one sign have all integers on their side.
     """
-    counts = histogram.counts.reshape(ENTROPY_BINS, -1).sum(1)
-    low, high = least_divergence(counts, MERGED_BINS)
-    edges = histogram.edges(ENTROPY_BINS)
+    counts, merged = histogram.counts, MERGED_BINS
+    bins = histogram.bins
+    while bins > merged and int(counts.sum()) < PER_BIN * bins:
+        bins //= 2
+    counts = counts.reshape(bins, -1).sum(1)
+    middle = len(counts) // 2  # zeros have no error in any range
+    counts[middle - 1 : middle + 1] = counts[middle - 2], counts[middle + 1]
+    if not full.low < 0 < full.high:
+        counts, merged = counts + counts[::-1], 2 * merged
+    low, high = least_divergence(counts, merged)
+    edges = histogram.edges(bins)
     return _within(float(edges[low]), float(edges[high]), full)
 
 
