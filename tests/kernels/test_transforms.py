@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.kernel_ir.interpreter import interpret
+from core_compiler.kernel_ir.ops import access
 from core_compiler.kernel_ir.verifier import verify
+from core_compiler.kernel_ir.views import For
 from core_compiler.scheduling.transforms import (
     Refused,
     carry_division,
@@ -21,6 +23,7 @@ from core_compiler.scheduling.transforms import (
     hoist,
     hold_quotients,
     interchange,
+    jam,
     lift,
     mark,
     merge,
@@ -248,6 +251,37 @@ def test_unrolling_a_sum_keeps_its_order(m, n, k, factor):
         interpret(f, [data, out], [data.size])
         results.append(out.tobytes())
     assert results[0] == results[1]
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(m=SIZE, n=SIZE, k=st.integers(0, 9), chunk=st.integers(1, 4), factor=st.integers(2, 4))
+def test_jammed_iterations_keep_the_bits_and_load_once_what_they_share(m, n, k, chunk, factor):
+    plain = mark(product(chunk), "j", "vector")
+    jammed = jam(plain, "j", factor)
+    verify(jammed)
+    random = np.random.default_rng(k)
+    a, b = (random.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
+    results = []
+    for f in (plain, jammed):
+        c = np.zeros((m, n), np.float32)
+        interpret(f, [a, b, c], [m, n, k])
+        results.append(c.tobytes())
+    assert results[0] == results[1]
+    (row,) = (op for op in loops(jammed) if For.of(op).name == "j")
+    loads = [access(op)[0].name for op in row.walk() if op.kind == "kernel.load"]
+    assert loads == ["a", *["b"] * factor]
+
+
+def test_iterations_that_differ_inside_are_not_jammed():
+    with pytest.raises(Refused, match="iterations of k are sequential"):
+        jam(product(), "k", 2)
+    triangle = KernelBuilder("triangle")
+    y = triangle.buffer("y", ("n", "n"), "i64", strides=("n", 1))
+    n = triangle.size("n")
+    with triangle.loop("i", 0, n, loop="vector") as i, triangle.loop("j", 0, i) as j:
+        triangle.store(triangle.cast(j, "i64"), y, i, j)
+    with pytest.raises(Refused, match="the bounds of j depend on i"):
+        jam(triangle.function(), "i", 2)
 
 
 @settings(max_examples=examples(25), deadline=None)

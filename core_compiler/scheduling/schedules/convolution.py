@@ -26,12 +26,16 @@ from core_compiler.scheduling.schedules.product import (
     read_product,
     reorder,
 )
-from core_compiler.scheduling.schedules.simd import vectors
+from core_compiler.scheduling.schedules.simd import is_legal, vectors
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     find_loop,
+    interior,
+    jam,
     lift,
+    mark,
     pack_argument,
+    ranges,
     rename,
     rename_buffers,
     single_term,
@@ -41,8 +45,9 @@ from core_compiler.scheduling.transforms.edit import buffer_argument
 
 #: The most columns of a short row.
 SHORT = 128
-#: Vectors of channels of a work item of a depthwise convolution, and those summed at once.
-LANES, TOGETHER = 8, 2
+#: Vectors of channels of a work item of a depthwise convolution, those summed at once, and the
+#: pixels of a row that share the taps' weights.
+LANES, TOGETHER, PIXELS = 8, 2, 4
 
 
 def schedule(
@@ -94,9 +99,11 @@ def depthwise(
     ``is_single``: the groups of all launches have one channel.
     """
     lanes, chunk, width = product.batch[-1], product.chunk, LANES * tiles.width
-    s = reorder(Scheduled.of(kernel), [*product.batch[:-1], *product.rows, lanes])
+    outer, pixels = list(product.batch[:-1]), list(product.rows)
+    s = reorder(Scheduled.of(kernel), [*outer, *pixels, lanes])
     s = s.apply(rename, **{lanes: "channel"})
     s = s.apply(split, "channel", width, "channels", "lane")
+    s = reorder(s, [*outer, *pixels[:-1], "channels", pixels[-1], "lane"])
     buffers = {product.a: "a", product.b: "b"}
     s = s.apply(rename_buffers, **{old: new for old, new in buffers.items() if old != new})
     product = replace(product, columns=(lanes,), batch=product.batch[:-1])
@@ -108,6 +115,19 @@ def depthwise(
         s = s.apply(pack_argument, "b", product.axis, width, product.terms, widened)
     if is_single:
         s = s.apply(single_term, "lane", chunk, product.terms)
-    s = make_sequential(s.apply(vectors, "lane", tiles.width, TOGETHER).apply(lift))
+    s = make_sequential(s.apply(vectors, "lane", tiles.width, TOGETHER))
+    s = make_sequential(_several_pixels(s, pixels[-1])).apply(lift)
     plan = pack_plan(kernel, product, width, packed, widened)
     return replace(s, launch=ProductPlan(kernel, product, 1, width, **plan, blocked=False))
+
+
+def _several_pixels(s: Scheduled, pixels: str) -> Scheduled:
+    """Return the schedule with several pixels of a row at a time, those within the image alone."""
+    s = s.apply(mark, pixels, "vector")
+    if not is_legal(interior, s.function, pixels):
+        return s.apply(jam, pixels, PIXELS) if is_legal(jam, s.function, pixels, PIXELS) else s
+    s = s.apply(interior, pixels)
+    for name in ranges(s.function, pixels):
+        if is_legal(jam, s.function, name, PIXELS):
+            s = s.apply(jam, name, PIXELS)
+    return s

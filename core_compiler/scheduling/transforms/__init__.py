@@ -14,6 +14,7 @@ from core_compiler.scheduling.transforms.double_buffer import double_buffer
 from core_compiler.scheduling.transforms.edit import Refused, find_loop, has_loop, requires
 from core_compiler.scheduling.transforms.hold import hold_quotients
 from core_compiler.scheduling.transforms.interior import interior, is_chosen_by, ranges
+from core_compiler.scheduling.transforms.jam import jam
 from core_compiler.scheduling.transforms.layout import permute_dimensions, split_dimension
 from core_compiler.scheduling.transforms.loops import (
     interchange,
@@ -55,6 +56,7 @@ __all__ = [
     "interchange",
     "interior",
     "is_chosen_by",
+    "jam",
     "lift",
     "mark",
     "merge",
