@@ -10,6 +10,7 @@ import numpy as np
 from core_compiler.frontends.pytorch.aten.table import NotSupported, aten
 from core_compiler.frontends.pytorch.tensors import dtype_of
 from core_compiler.ir import DType, Value, dtype
+from core_compiler.ops.quantised import integer_range
 
 F32, F64, I32, I64 = map(dtype, ("f32", "f64", "i32", "i64"))
 PREFIX = "quantized_decomposed."
@@ -21,6 +22,10 @@ def _number(v) -> float | None:
 
 def _scalar(b, v, kind: DType) -> Value:
     """Return a number, or a tensor of one element, as a scalar."""
+    if kind.is_integer and not isinstance(v, Value):
+        low, high = integer_range(kind)
+        if not low <= v <= high:
+            raise NotSupported(f"zero point {v} is out of the range {low} to {high} of {kind}")
     found = b.value(v, kind)
     return b.reshape(found, shape=()) if found.type.rank else found
 

@@ -66,12 +66,20 @@ def _stored(
     for value in op.operands[1:]:
         maker = rewriter.producer(value)
         if maker is None or maker.kind != "core.constant":
-            return refuse("constant parameters", "the parameters of {0} are computed", op)
+            text = (
+                "the parameters of {0} are computed as the model runs: integers need constant ones"
+            )
+            return refuse("constant parameters", text, op)
         arrays.append(constant_array(maker, module.weights))
     if q.type.dtype.bits not in bits:
         return refuse("bytes", "{0} is of {1}, not of bytes", op, q.type.dtype)
     if not float(arrays[0]) > 0:
-        return refuse("a positive scale", "the scale of {0} is {1}", op, float(arrays[0]))
+        return refuse(
+            "a positive scale",
+            "the scale of {0} is {1}: quantise it with a positive one",
+            op,
+            float(arrays[0]),
+        )
     zero = int(arrays[1]) if len(arrays) > 1 else 0
     return Stored(q, float(arrays[0]), zero)
 

@@ -76,11 +76,19 @@ def _weights(form: Form, maker: Op, value: Value) -> tuple[Value, np.ndarray, in
             or zero.kind != "core.constant"
             or constant_array(zero, form.module.weights).any()
         ):
-            return refuse("symmetric weights", "the weights of {0} have zero points", maker)
+            return refuse(
+                "symmetric weights",
+                "the weights of {0} have zero points: quantise them with symmetric scales",
+                maker,
+            )
     scale = form.rewriter.producer(op.operands[1])
     if found.axis != expected or scale is None or scale.kind != "core.constant":
-        return refuse("a scale a channel", "the scales of {0} are not those of its channels", maker)
+        text = "the scales of {0} are along axis {1} of its weights, expected {2}"
+        return refuse("a scale a channel", text, maker, found.axis, expected)
     scales = constant_array(scale, form.module.weights).astype(np.float64)
+    if not (scales > 0).all():
+        text = "a channel of the weights of {0} has the scale {1}: quantise it with a positive one"
+        return refuse("positive scales", text, maker, float(scales.min()))
     return form.b.cast(found.q, dtype=I32), scales, axis
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.ir import Op, TensorType, Value
-from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.ir.refusal import Refusal
 from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.ops.evaluation import evaluate
 from core_compiler.ops.traits import has_trait
-from core_compiler.passes.quantize.forms.base import Form
+from core_compiler.passes.quantize.forms.base import Form, Stored
 from core_compiler.passes.quantize.roles import constant_of, is_constant, is_scalar
 
 
@@ -65,9 +65,9 @@ def _entries(form: Form, numbers: np.ndarray) -> np.ndarray:
 
 
 def moved(form: Form, maker: Op) -> Value | Refusal:
-    """Return the op on integers: all have the same parameters, constants get them."""
+    """Return the op on integers of the result's parameters: others are rescaled to them first."""
     kind = form.op.result.type.dtype
-    operands = []
+    operands: list[Value] = []
     for value in maker.operands:
         if not value.type.dtype.is_float:
             operands.append(value)
@@ -78,10 +78,10 @@ def moved(form: Form, maker: Op) -> Value | Refusal:
             found = form.stored(value)
             if isinstance(found, Refusal):
                 return found
-            same = (form.result.scale, form.result.zero)
-            if (found.scale, found.zero) != same or found.q.type.dtype is not kind:
-                return refuse("shared parameters", "{1} changes the scale", form.op, maker)
-            operands.append(found.q)
+            own = _of_the_result(form, found)
+            if isinstance(own, Refusal):
+                return own
+            operands.append(own)
     made = maker.with_(
         operands=tuple(operands),
         results=(Value(maker.result.type.with_(dtype=kind)),),
@@ -89,6 +89,18 @@ def moved(form: Form, maker: Op) -> Value | Refusal:
     )
     form.b.ops.append(made)
     return made.result
+
+
+def _of_the_result(form: Form, x: Stored) -> Value | Refusal:
+    """Return integers in the result's dtype, with its scale, zero point and limits."""
+    kind, result = form.op.result.type.dtype, form.result
+    if (x.scale, x.zero, x.q.type.dtype) == (result.scale, result.zero, kind):
+        return x.q
+    made = form.scaled(x.q, np.array(x.scale / result.scale), None, kind, x.zero, result.zero)
+    low, high = form.limits()
+    if isinstance(made, Refusal) or (low, high) == integer_range(kind):
+        return made
+    return form.b.clamp(made, low=low, high=high)
 
 
 def _is_stored(form: Form, value: Value) -> bool:
