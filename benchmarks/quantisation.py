@@ -61,17 +61,24 @@ def main() -> None:
         for row in _rows(name):
             rows.append(row)
             print(" ".join(f"{k} {v}" for k, v in row.items()), flush=True)
+            if given.output:
+                _write(given.output, rows)
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add rows to those in a file, in the place of those of the same model and method."""
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    by_key = {(row["model"], row["method"]): row for row in (*before, *rows)}
     found = {
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": {n: version(n) for n in ("numpy", "onnx", "onnxruntime", "torch")},
         "samples": SAMPLES,
         "held_out": HELD_OUT,
         "percentile": PERCENTILE,
-        "sizes": {name: dict(SIZES.get(name, {})) for name in given.models},
-        "rows": rows,
+        "sizes": SIZES,
+        "rows": list(by_key.values()),
     }
-    if given.output:
-        given.output.write_text(json.dumps(found, indent=1) + "\n")
+    path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def _rows(name: str) -> Iterator[dict[str, Any]]:

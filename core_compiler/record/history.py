@@ -53,8 +53,8 @@ class OpHistory:
 
 def op_history(rows: Rows, loader: Loader, links: Links, op: int) -> OpHistory:
     """Return the history of one op id; ``rows`` runs a statement on the recording."""
-    earlier = _walk(op, lambda key: _before(rows, loader, links, key), "old")
-    later = _walk(op, lambda key: _after(rows, loader, links, key), "new")
+    earlier = _walk(op, lambda key: _kept(rows, loader, links, _before, key), "old")
+    later = _walk(op, lambda key: _kept(rows, loader, links, _after, key), "new")
     successors = [op, *dict.fromkeys(step.new for step in later)]
     (made,) = loader.load_ops([op])
     return OpHistory(
@@ -95,6 +95,16 @@ def _walk(start: int, steps: Callable[[int], list[HistoryStep]], side: str) -> l
                 seen.add(neighbour)
                 queue.append(neighbour)
     return found
+
+
+def _kept(
+    rows: Rows, loader: Loader, links: Links, find: Callable[..., list[HistoryStep]], op: int
+) -> list[HistoryStep]:
+    """Return the steps from an op that ``find`` finds, once: histories have steps in common."""
+    key = (find.__name__, op)
+    if key not in links.found:
+        links.found[key] = find(rows, loader, links, op)
+    return links.found[key]
 
 
 _PARENTS = """

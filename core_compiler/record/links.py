@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from core_compiler.record.encoding import read_json_rows
 
@@ -67,6 +68,8 @@ class Links:
         self.made_by: defaultdict[int, list[RewriteRow]] = defaultdict(list)
         #: For each op: (stage, +1 where it enters, -1 where it leaves).
         self.stages: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        #: What was found from these and the rows (see `history`), until there are new ones.
+        self.found: dict[tuple[str, int], Any] = {}
 
     def update(self) -> None:
         """Read the rows written since the last call."""
@@ -79,6 +82,7 @@ class Links:
         rows = self._rows(types, statement, (self._last[table],))
         if rows:
             self._last[table] = rows[-1][0]
+            self.found.clear()
         return rows
 
     def _ops(self, rows: list[tuple]) -> None:
