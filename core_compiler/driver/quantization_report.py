@@ -27,6 +27,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.quantize.insert_quantization import KEPT, QUANTISED, Quantised
 from core_compiler.passes.quantize.integerize import integers
+from core_compiler.passes.quantize.measure_sensitivity import SENSITIVITY
 from core_compiler.passes.quantize.observe import OBSERVED, Observed, evaluated
 from core_compiler.passes.quantize.roles import constant_of
 
@@ -95,7 +96,8 @@ def measured(made: Compilation) -> QuantisationRecord | None:
     if made.inputs is None:
         return QuantisationRecord(count, None, (), left)
     made.observer.progress("measure what quantisation lost", 0, 0)
-    measuring = _Losses(observed, inserted, known, made.facts[OBSERVED])
+    alone = {row.result: row.sqnr_db for row in made.facts.get(SENSITIVITY, ())}
+    measuring = _Losses(observed, inserted, known, made.facts[OBSERVED], alone)
     end = measuring.run(integerized, made.inputs)
     losses = sorted(measuring.losses, key=lambda loss: loss.sqnr_db)
     return QuantisationRecord(count, end, losses, left, measuring.statistics)
@@ -152,7 +154,15 @@ def _reason(op: Op, rewriter: Rewriter, module: Module) -> str:
 class _Losses:
     """The measurement of a quantised model beside the one in floats."""
 
-    def __init__(self, observed: Stage, inserted: Stage, known: Quantised, ranges: Observed):
+    def __init__(
+        self,
+        observed: Stage,
+        inserted: Stage,
+        known: Quantised,
+        ranges: Observed,
+        alone: Mapping[Value, float],
+    ):
+        self._alone = alone
         self._observed, self._inserted = observed, inserted
         self._known, self._ranges = known.values, ranges.ranges
         self.losses: list[QuantisedRecord] = []
@@ -193,6 +203,7 @@ class _Losses:
             (seen.low, seen.high),
             (float(low.min()), float(high.max())),
             histograms(exact, array),
+            self._alone.get(before),
         )
 
     def _covered(self, value: Value) -> tuple[Value, np.ndarray, np.ndarray, np.ndarray]:

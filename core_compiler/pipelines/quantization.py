@@ -37,7 +37,8 @@ class Quantization:
     ``percentile``   of that method.
     ``symmetric``    activations have the zero point 0.
     ``keep``         beginnings of names of results that stay in floats.
-    ``keep_float``   that many products stay in floats: those with the largest loss alone.
+    ``keep_float``   that many products stay in floats: those with the largest loss alone, which is
+                     measured for each (0 measures only).
     ``weights``      scales of weights: of the largest (``max``), or of the least squared error
                      (``mse``).
     ``rounding``     of weights: ``nearest``, or ``gptq`` (see :class:`InsertQuantization`).
@@ -57,7 +58,7 @@ class Quantization:
     correct_bias: bool = False
     equalise: bool = False
     smooth: float = 0.0
-    keep_float: int = 0
+    keep_float: int | None = None
 
     def __post_init__(self) -> None:
         need_choice("method", self.method, METHODS)
@@ -67,7 +68,7 @@ class Quantization:
             raise UserError(
                 f"expected smooth from 0 to 1, got {self.smooth}", "quantisation", "pass 0.5"
             )
-        if self.keep_float < 0:
+        if (self.keep_float or 0) < 0:
             raise UserError(
                 f"expected keep_float of 0 or more, got {self.keep_float}", "quantisation", "pass 1"
             )
@@ -82,7 +83,8 @@ class Quantization:
             if name not in known:
                 fix = nearest(name, known, f"choose one of {', '.join(known)}")
                 raise UserError(f"unknown option {name!r}", "quantisation", fix)
-            values[name] = parse_option(text, getattr(found, name), f"quantisation, {name}")
+            default = 0 if name == "keep_float" else getattr(found, name)
+            values[name] = parse_option(text, default, f"quantisation, {name}")
         return replace(found, **values)
 
     def edited(self, edit: PipelineEdit) -> PipelineEdit:
@@ -101,7 +103,7 @@ class Quantization:
             HideScores(data=self.data),
             *floats,
             Observe(method=self.method, percentile=self.percentile, data=self.data),
-            *((MeasureSensitivity(keep=self.keep_float),) if self.keep_float else ()),
+            *(() if self.keep_float is None else (MeasureSensitivity(keep=self.keep_float),)),
             InsertQuantization(
                 symmetric=self.symmetric,
                 keep=",".join(self.keep),

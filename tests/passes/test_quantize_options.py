@@ -109,6 +109,17 @@ def test_the_most_sensitive_product_stays_in_floats():
     assert f"{rows[0].sqnr_db:.1f} dB" in kept[0]["reason"]
 
 
+def test_sensitivities_are_in_the_report_and_the_lowest_is_the_product_that_is_kept():
+    found = report(_compiled(check=False, keep_float=0))
+    assert not found["left_float"]
+    alone = [row["alone_db"] for row in found["losses"] if row["alone_db"] is not None]
+    kept = report(_compiled(check=False, keep_float=1))["left_float"]
+    assert len(alone) >= 3
+    assert {row["reason"] for row in kept} == {
+        f"kept: {min(alone):.1f} dB if it alone is quantised"
+    }
+
+
 def test_what_was_observed_is_noted_with_the_data():
     made = _compiled(check=False, method="mse")
     (note,) = (d.message for d in _stage(made, "observe").diagnostics)

@@ -161,7 +161,7 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="with --quantize: keep the N products in floats that lose most if they alone are "
-        "quantised; measuring takes about half an evaluation for each product and sample",
+        "quantised (0: measure only); takes about half an evaluation for each product and sample",
     )
 
 

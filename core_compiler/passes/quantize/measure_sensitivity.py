@@ -37,6 +37,11 @@ class Sensitive:
     parts: tuple[Op, ...]
     sqnr_db: float
 
+    @property
+    def result(self) -> Value:
+        """The value that is quantised: the product with its bias and limits."""
+        return (self.product, *self.parts)[-1].result
+
 
 @dataclass(frozen=True)
 class MeasureSensitivity(Pass):
