@@ -94,9 +94,14 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
     exact = [_first(built.module(*built.make_inputs(SAMPLES + i))) for i in range(HELD_OUT)]
     theirs: dict[str, np.ndarray] = {}
     for method in METHODS:
-        theirs[method] = _losses(exact, _onnxruntime(name, built, method, samples, held_out))
         options = {"method": method, "percentile": PERCENTILE}
         ours = _losses(exact, _ours(built, options, samples, held_out))
+        try:
+            theirs[method] = _losses(exact, _onnxruntime(name, built, method, samples, held_out))
+        except ValueError as error:  # a histogram of a mask
+            row = {"model": name, "method": method, "onnxruntime": str(error)}
+            yield {**row, "ours_db": round(float(ours.mean()), 2)}
+            continue
         yield _row(name, method, theirs[method], ours)
     for label, options in OPTIONS.items():
         ours = _losses(exact, _ours(built, options, samples, held_out))

@@ -363,6 +363,14 @@ class Checker:
             new = self._local(rewrite.new, [b for _, b in pairs])
         except (KeyError, InternalError) as error:
             return record("unchecked", note=f"no tensor value: {error}")
+        allowed = rewrite.tolerance
+        if rewrite.rounding is not None:
+            ends = rewrite.rounding.low, rewrite.rounding.high
+            changed = [a is not b for a, b in pairs]
+            old = [np.clip(a, *ends) if c else a for a, c in zip(old, changed, strict=True)]
+            rounded = (a for a, c in zip(old, changed, strict=True) if c and a.size)
+            largest = max((float(np.abs(a).max()) for a in rounded), default=0.0)
+            allowed = rewrite.rounding.error / largest if largest else 0.0
         worst, value = 0.0, pairs[0][0]
         where: tuple[int, ...] = ()
         elements: dict[str, float] = {}
@@ -385,11 +393,10 @@ class Checker:
                 worst, where, value = found, index, kept
                 elements = numbers(a, b, index)
         if bitwise:
-            return record("bitwise", tolerance=rewrite.tolerance or 0.0, value=value)
-        allowed = rewrite.tolerance
+            return record("bitwise", tolerance=allowed or 0.0, value=value)
         verdict = "within" if allowed is not None and worst <= allowed else "failed"
-        note = "" if verdict == "within" else _complaint(rewrite, worst)
-        if verdict == "within" and allowed and not rewrite.steps:
+        note = "" if verdict == "within" else _complaint(rewrite, allowed, worst)
+        if verdict == "within" and allowed and not (rewrite.steps or rewrite.rounding):
             wrong = self._algebra(rewrite)
             if wrong is not None:
                 verdict, note = "failed", wrong
@@ -452,8 +459,8 @@ def _tensors(
             yield kept, a, counting(kept, made, a, b, room)
 
 
-def _complaint(rewrite: Rewrite, worst: float) -> str:
-    rule, tolerance = rewrite.rule, rewrite.tolerance
+def _complaint(rewrite: Rewrite, tolerance: float | None, worst: float) -> str:
+    rule = rewrite.rule
     if tolerance is None:
         return f"{rule} is declared bit-exact but changed values (relative error {worst:.3g})"
     if rewrite.steps and not np.isfinite(worst):

@@ -9,7 +9,7 @@ import core_compiler.ir.text  # noqa: F401  (enters how a module is shown in a n
 from core_compiler.ir.attributes import Dense, Resource, as_array, attributes_key, dense
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.origin import FrontendNode, Origin
-from core_compiler.ir.rewriter import Rewrite, Rewriter
+from core_compiler.ir.rewriter import Rewrite, Rewriter, Rounding
 from core_compiler.ir.types import (
     BufferType,
     DType,
@@ -41,6 +41,7 @@ __all__ = [
     "Resource",
     "Rewrite",
     "Rewriter",
+    "Rounding",
     "TensorType",
     "Type",
     "Value",

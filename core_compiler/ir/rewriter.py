@@ -17,6 +17,23 @@ from core_compiler.ir.origin import Origin
 from core_compiler.support.errors import InternalError
 
 
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """A declaration: numbers are limited to ``low`` to ``high``, and rounded by half a ``step``.
+
+    A hundredth of a step more is what f32 loses where integers have 16 bits.
+    """
+
+    step: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """The greatest difference from the limited number."""
+        return 0.51 * self.step
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Rewrite:
     """The application of a rule, the unit that the user steps through.
@@ -31,6 +48,7 @@ class Rewrite:
     ``steps``: by as many may results of integer dtypes differ (``tolerance`` is then as large).
     ``claim``: the function computed by ops that replace nothing. ``room``: new values with capacity
     for more elements than the data fill; the valid elements come first along each axis.
+    ``rounding``: what is done to the old value, in place of a bound on the difference.
     """
 
     rule: str
@@ -48,6 +66,7 @@ class Rewrite:
     claim: Claim | None = None
     room: frozenset[Value] = frozenset()
     steps: int = 0
+    rounding: Rounding | None = None
 
 
 class RewriteLimit(Exception):
@@ -145,6 +164,7 @@ class Rewriter:
         in_f64: float = 0.0,
         claim: Claim | None = None,
         steps: int = 0,
+        rounding: Rounding | None = None,
     ) -> list[Op]:
         """Replace ``old`` by ``new`` and redirect the users of old values to the new ones.
 
@@ -203,6 +223,7 @@ class Rewriter:
                 in_f64=in_f64,
                 claim=claim,
                 steps=steps,
+                rounding=rounding,
             )
         )
         return placed

@@ -109,7 +109,8 @@ class Lookup(torch.nn.Module):
         h = self.words(ids)
         scores = h @ h.transpose(1, 2)
         shown = (ids < 9)[:, None, :].float()
-        h = torch.softmax(scores * 0.5 + (1 - shown) * -1e4, -1) @ h
+        scores = (scores * 0.5).masked_fill(torch.ones(6, 6).triu(1) > 0, -1e9)
+        h = torch.softmax(scores + (1 - shown) * -1e4, -1) @ h
         scores = h @ h.transpose(1, 2)
         return torch.softmax(scores.masked_fill((ids > 4)[:, :, None], -1e9), -1) @ h
 

@@ -42,35 +42,50 @@ MASKS = {
     "a number where shown": lambda shown: torch.where(shown[:, None, :] == 0, -1e4, 0.0),
     "constants": lambda shown: torch.zeros(6, 6).masked_fill(~CAUSAL, -100.0),
     "a sum of two": both,
+    "positions, and a number where hidden": lambda shown: torch.where(
+        shown[:, None, :] > 0, torch.arange(6.0) * 0.25, torch.finfo(torch.float32).min
+    ),
+    "two numbers": lambda shown: (
+        torch.where(CAUSAL, 0.0, -1e9) + (1 - shown[:, None, :].float()) * -1e4
+    ),
+    "one number twice": lambda shown: (
+        torch.where(CAUSAL, 0.0, -1e4) + (1 - shown[:, None, :].float()) * -1e4
+    ),
+    "positions and a mask": lambda shown: (
+        (1 - shown[:, None, :].float()) * -1e9 + torch.arange(6.0) * 0.25
+    ),
     "nested": lambda shown: torch.where(
         CAUSAL, torch.where(shown[:, None, :] > 0, 0.0, -1e9), -1e9
     ),
 }
 
 
+#: Another mask, in which each row shows something.
+OTHER = np.array([[1, 0, 1, 0, 1, 1], [1, 1, 0, 1, 1, 1]])
+
+
 def _compiled(mask, shown):
     torch.manual_seed(0)
     x = torch.randn(2, 6, 8)
     model = Masked(mask).eval()
-    made = cc.compile(model, (x.numpy(), shown), quantize=cc.Quantization(), check=True)
-    return made, model, x
+    quantize = cc.Quantization(calibration=[(x.numpy(), shown), (x.numpy(), OTHER)])
+    return cc.compile(model, (x.numpy(), shown), quantize=quantize, check=True), model, x
 
 
 @pytest.mark.parametrize("name", MASKS)
 def test_a_mask_that_is_added_selects(name):
-    shown = np.array([[1, 1, 1, 1, 0, 0], [1] * 6])
+    shown = np.array([[0, 1, 1, 1, 0, 0], [1] * 6])  # the first row may show nothing
+    if "infinity" in name:
+        shown[0, 0] = 1
     made, model, x = _compiled(MASKS[name], shown)
     hidden = next(s for s in made.stages if s.name == "hide_scores")
     assert next(iter(hidden.rewrites)).rule == "a mask that is added => a selection"
     assert not broken(made) and made.finding is None
     found = report(made)
     assert found["left_float"] == []
-    wanted = model(x, torch.from_numpy(shown)).numpy()
     assert found["sqnr_db"] > 25
-    # Another mask at run time, in which each row still shows something.
-    other = np.array([[1, 0, 1, 0, 1, 1], [1, 1, 0, 1, 1, 1]])
-    wanted = model(x, torch.from_numpy(other)).numpy()
-    np.testing.assert_allclose(np.array(made(x.numpy(), other)[0]), wanted, atol=0.15)
+    wanted = model(x, torch.from_numpy(OTHER)).numpy()
+    np.testing.assert_allclose(np.array(made(x.numpy(), OTHER)[0]), wanted, atol=0.15)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from typing_extensions import override
@@ -20,7 +21,7 @@ from core_compiler.passes.quantize.roles import constant_of, is_constant
 
 #: A number that hides: added to a score, it leaves exp(-64) of the score's share or less.
 HIDES = -64.0
-BOOL = dtype("i1")
+BOOL, I32 = dtype("i1"), dtype("i32")
 #: Classes of values for which sums and selections differ; positions: integers but 0 and 1.
 EXCEPT_FOR = ("infinities", "largest", "nan", "positions")
 
@@ -75,33 +76,53 @@ def _hide(softmax: Op, rewriter: Rewriter, masks: _Masks) -> bool:
     """Replace a softmax of a sum by one of selected scores, if an operand is a mask."""
     total = _added(softmax, rewriter)
     assert total is not None
-    for mask, scores in (total.operands, total.operands[::-1]):
-        b = Builder(masks.module.weights)
-        seen = masks.visible(b, mask)
-        if seen is None:
-            continue
-        visible = b.expand(seen[0], scores.type.shape)
-        if not seen[1]:
-            visible = _some(b, visible, typed.Softmax.of(softmax).axis)
-        shown = b.select(visible, scores, b.scalar_like(float("-inf"), scores))
-        b.ops.append(softmax.substitute({total.result: shown}).with_(origin=None))
-        made = _makers(mask, {v for op in b.ops for v in op.operands}, rewriter)
-        rewriter.replace(
-            (*made, total, softmax),
-            (*made, *b.ops),
-            rule="a mask that is added => a selection",
-            tolerance=1e-12,
-            except_for=EXCEPT_FOR,
-        )
-        return True
-    return False
+    b = Builder(masks.module.weights)
+    found = masks.mask(b, total.result)
+    if found is None or found.rest is None:
+        return False
+    if found.absorbs:  # also in f64: a row without visible scores is uniform
+        visible, hidden = found.hides[0][0], float(np.finfo(np.float32).min)
+    else:
+        visible, hidden = _visible(b, found, typed.Softmax.of(softmax).axis), float("-inf")
+    shown = b.select(visible, found.rest, b.scalar_like(hidden, found.rest))
+    b.ops.append(softmax.substitute({total.result: shown}).with_(origin=None))
+    made = _makers(total.result, {v for op in b.ops for v in op.operands}, rewriter)
+    rewriter.replace(
+        (*made, softmax),
+        (*made, *b.ops),
+        rule="a mask that is added => a selection",
+        # A sum with a large number is rounded to its step.
+        tolerance=min(1.0, max(1e-12, found.step)),
+        in_f64=min(1.0, found.step * 2.0**-29),
+        except_for=EXCEPT_FOR,
+    )
+    return True
 
 
-def _some(b: Builder, visible: Value, axis: int) -> Value:
-    """Return ``visible``, but all of a row that shows nothing: its scores decide."""
-    any_ = b.reduce_or(visible, axes=(axis,))
-    every = spread(b, b.not_(any_), visible, others(visible.type.rank, (axis,)))
-    return b.or_(visible, every)
+def _visible(b: Builder, mask: _Mask, axis: int) -> Value:
+    """Return which scores are shown: in a row without any, those that the least numbers hide."""
+    if mask.endless:
+        return mask.all_show(b)
+    kept = others(mask.hides[0][0].type.rank, (axis,))
+    if len(mask.hides) == 1:
+        ((shows, _),) = mask.hides
+        none = b.not_(b.reduce_or(shows, axes=(axis,)))
+        return b.or_(shows, spread(b, none, shows, kept))
+    total: Value | None = None
+    for (shows, _), weight in zip(mask.hides, _weights([n for _, n in mask.hides]), strict=True):
+        hidden = b.cast(b.not_(shows), dtype=I32)
+        hidden = b.mul(hidden, b.scalar_like(weight, hidden)) if weight > 1 else hidden
+        total = hidden if total is None else b.add(total, hidden)
+    assert total is not None
+    return b.eq(total, spread(b, b.reduce_min(total, axes=(axis,)), total, kept))
+
+
+def _weights(numbers: Sequence[float]) -> list[int]:
+    """Return for each number an integer that is larger than those of all lesser ones together."""
+    found: dict[float, int] = {}
+    for number in sorted(set(numbers), reverse=True):
+        found[number] = 1 + sum(found.get(n, 0) for n in numbers)
+    return [found[n] for n in numbers]
 
 
 def _makers(value: Value, known: set[Value], rewriter: Rewriter) -> list[Op]:
@@ -116,6 +137,38 @@ def _makers(value: Value, known: set[Value], rewriter: Rewriter) -> list[Op]:
 
 
 @dataclass(frozen=True)
+class _Mask:
+    """A mask that is added to scores: which of them parts of it show, and the number of each part.
+
+    ``rest`` is added too, where there is one.
+    """
+
+    hides: tuple[tuple[Value, float], ...]
+    rest: Value | None = None
+
+    @property
+    def endless(self) -> bool:
+        """Whether infinity hides the scores that are not shown."""
+        return all(number == -np.inf for _, number in self.hides)
+
+    @property
+    def step(self) -> float:
+        """The step of f32 at the sum of the numbers; 0 if infinity hides."""
+        is_exact = self.endless or self.absorbs
+        return 0.0 if is_exact else -sum(n for _, n in self.hides) * 2.0**-23
+
+    @property
+    def absorbs(self) -> bool:
+        """Whether sums with the number are the number, even in f64."""
+        return len(self.hides) == 1 and -np.inf < self.hides[0][1] < -(2.0**60)
+
+    def all_show(self, b: Builder) -> Value:
+        """Return the scores that all parts show."""
+        first, *more = (shows for shows, _ in self.hides)
+        return reduce(b.and_, more, first)
+
+
+@dataclass(frozen=True)
 class _Masks:
     """Values that are 0 where scores are shown and at most ``HIDES`` where they are hidden."""
 
@@ -123,64 +176,94 @@ class _Masks:
     module: Module
     ranges: Mapping[Value, tuple[int, int]]
 
-    def visible(self, b: Builder, value: Value) -> tuple[Value, bool] | None:
-        """Return which scores a mask shows, in its shape, and whether infinity hides the others."""
+    def mask(self, b: Builder, value: Value) -> _Mask | None:
+        """Return a value as a mask of its shape, or None."""
         maker = self.rewriter.producer(value)
         if maker is None:
             return None
         if is_constant(value, self.rewriter):
             return self._constant(b, value)
         if has_trait(maker, "view"):
-            inner = self.visible(b, maker.operands[0])
-            return None if inner is None else (_viewed(b, maker, inner[0]), inner[1])
+            return self._viewed(b, maker)
         if typed.Select.match(maker) is not None:
-            condition, *branches = maker.operands
-            return self._joined(b, branches, lambda one, other: b.select(condition, one, other))
+            return self._selected(b, maker)
         if typed.Add.match(maker) is not None:
-            return self._joined(b, maker.operands, b.and_)
+            return self._added(b, maker)
         if typed.Mul.match(maker) is not None:
             return self._multiplied(b, maker)
         if typed.Clamp.match(maker) is not None:
             return self._limited(b, maker)
         return None
 
-    def _constant(self, b: Builder, value: Value) -> tuple[Value, bool] | None:
+    def _constant(self, b: Builder, value: Value) -> _Mask | None:
         array = constant_of(value, self.rewriter, self.module)
         shown, endless = array == 0, np.isneginf(array)
         if not (shown | (array <= HIDES)).all():
             return None
         if endless.any() and not (shown | endless).all():
             return None
-        return b.constant(shown), bool(endless.any())
+        return _Mask(((b.constant(shown), float(array.min(initial=0.0)) or HIDES),))
 
-    def _joined(
-        self, b: Builder, masks: Sequence[Value], join: Callable[[Value, Value], Value]
-    ) -> tuple[Value, bool] | None:
-        """Return two masks as one; what infinity hides is not joined with what numbers hide."""
-        one, other = (self.visible(b, v) for v in masks)
-        if one is None or other is None:
+    def _viewed(self, b: Builder, maker: Op) -> _Mask | None:
+        inner = self.mask(b, maker.operands[0])
+        if inner is None:
             return None
-        kinds = {f[1] for f, v in ((one, masks[0]), (other, masks[1])) if not self._shows_all(v)}
-        return None if len(kinds) > 1 else (join(one[0], other[0]), True in kinds)
+        rest = None if inner.rest is None else _viewed(b, maker, inner.rest)
+        return _Mask(tuple((_viewed(b, maker, v), n) for v, n in inner.hides), rest)
 
-    def _shows_all(self, value: Value) -> bool:
-        return self._number(value) == 0
+    def _selected(self, b: Builder, maker: Op) -> _Mask | None:
+        condition, *branches = maker.operands
+        found = self._either(b, condition, branches)
+        if found is not None:
+            return found
+        for rest, hides in (branches, branches[::-1]):
+            number = self._number(hides)
+            if number is not None and number <= HIDES:
+                shows = condition if rest is branches[0] else b.not_(condition)
+                shown = b.select(shows, rest, b.scalar_like(0, rest))
+                return _Mask(((shows, number),), shown)
+        return None
 
-    def _multiplied(self, b: Builder, maker: Op) -> tuple[Value, bool] | None:
+    def _either(self, b: Builder, condition: Value, branches: Sequence[Value]) -> _Mask | None:
+        """Return one of two masks, if one number hides."""
+        found = [self.mask(b, v) for v in branches]
+        parts = [m.hides[0] for m in found if m is not None and m.rest is None]
+        if len(parts) < 2 or any(len(m.hides) > 1 for m in found if m is not None):
+            return None
+        pairs = zip(parts, branches, strict=True)
+        numbers = {number for (_, number), value in pairs if self._number(value) != 0}
+        if len(numbers) != 1:
+            return None
+        return _Mask(((b.select(condition, *(shows for shows, _ in parts)), *numbers),))
+
+    def _added(self, b: Builder, maker: Op) -> _Mask | None:
+        found = [self.mask(b, v) for v in maker.operands]
+        hides = tuple(each for mask in found if mask is not None for each in mask.hides)
+        if not hides or len({number == -np.inf for _, number in hides}) > 1:
+            return None
+        rests = [v if m is None else m.rest for v, m in zip(maker.operands, found, strict=True)]
+        kept = [rest for rest in rests if rest is not None]
+        return _Mask(hides, b.add(*kept) if len(kept) > 1 else next(iter(kept), None))
+
+    def _multiplied(self, b: Builder, maker: Op) -> _Mask | None:
         for flag, factor in (maker.operands, maker.operands[::-1]):
             number = self._number(factor)
             if number is not None and -np.inf < number <= HIDES:
                 hidden = self._flag(b, flag)
                 if hidden is not None:
-                    return b.not_(hidden), False
+                    return _Mask(((b.not_(hidden), number),))
         return None
 
-    def _limited(self, b: Builder, maker: Op) -> tuple[Value, bool] | None:
+    def _limited(self, b: Builder, maker: Op) -> _Mask | None:
         limits = typed.Clamp.of(maker)
         if (limits.low is not None and limits.low > HIDES) or (limits.high or 0) < 0:
             return None
-        found = self.visible(b, maker.operands[0])
-        return None if found is None else (found[0], found[1] and limits.low is None)
+        found = self.mask(b, maker.operands[0])
+        if found is None or found.rest is not None:
+            return None
+        if limits.low is None:
+            return found
+        return _Mask(((found.all_show(b), float(limits.low)),))
 
     def _flag(self, b: Builder, value: Value) -> Value | None:
         """Return whether a number that is 0 or 1 is 1."""
@@ -211,7 +294,7 @@ class _Masks:
 
 
 def _viewed(b: Builder, maker: Op, inner: Value) -> Value:
-    """Return booleans under the view of a mask."""
-    result = Value(maker.result.type.with_(dtype=BOOL))
+    """Return a value under the view of a mask."""
+    result = Value(maker.result.type.with_(dtype=inner.type.dtype))
     b.ops.append(maker.with_(operands=(inner,), results=(result,), origin=None))
     return result

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from typing_extensions import override
 
-from core_compiler.ir import Module, Op, Rewriter, Value, dtype
+from core_compiler.ir import Module, Op, Rewriter, Rounding, Value, dtype
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
@@ -136,12 +136,17 @@ class _Plan:
         read, hides = hidden_by(op, self.rewriter) if kind == "softmax" else (None, None)
         operands = op.operands if read is None else (read,)
         activations = [v for v in dict.fromkeys(operands) if self._is_activation(v)]
-        if kind == "sum" and self._are_apart(activations):
-            return False
+        result = (op, *parts_of(op, self.rewriter))[-1].result
+        if result not in self.observed.ranges:
+            return False  # it has infinities, which a scale cannot cover
         constants = self._constants(op) if kind == "moves" else {}
         if not all(np.isfinite([r.low, r.high]).all() for r in constants.values()):
             return False
-        result = (op, *parts_of(op, self.rewriter))[-1].result
+        joined = [*(self.observed.ranges[v] for v in activations), *constants.values()]
+        if kind in ("sum", "moves") and _are_apart(joined):
+            return False
+        if not activations and any(r.largest > MOST_APART for r in constants.values()):
+            return False  # a mask
         values = [v for v in (*activations, result) if not self._is_quantised(v)]
         for value in values:
             self.group.setdefault(value, value)
@@ -156,18 +161,14 @@ class _Plan:
             self.sums.add(result)
         return bool(activations)
 
-    def _are_apart(self, values: Sequence[Value]) -> bool:
-        """Return whether one of two values is too large for the other to matter: a mask is."""
-        sizes = [self.observed.ranges[v].largest for v in values]
-        return bool(sizes) and max(sizes) > MOST_APART * min(sizes) > 0
-
     def _constants(self, op: Op) -> dict[Value, Range]:
         """Return the ranges of the constants among what an op moves."""
         found = {}
         for value in op.operands:
             if value.type.dtype.is_float and is_constant(value, self.rewriter):
                 array = constant_of(value, self.rewriter, self.module)
-                found[value] = Range(float(array.min()), float(array.max()))
+                if array.size:
+                    found[value] = Range(float(array.min()), float(array.max()))
         return found
 
     def _is_named(self, op: Op) -> bool:
@@ -212,7 +213,6 @@ class _Plan:
     def _insert(self, value: Value, chosen: Affine) -> None:
         """Let all readers of ``value`` read it quantised and back."""
         original = value
-        seen = self.observed.examples.get(value, self.observed.ranges[value])
         if self.rewriter.producer(value) is None:
             value = self._copied(value, self.rewriter.users(value))
         b = Builder(self.module.weights)
@@ -220,7 +220,7 @@ class _Plan:
         if original in self.kept:
             self.kept[fresh] = self.kept[original]
         _stored(b, fresh, chosen)
-        made = self._made_by(value, b.ops, chosen.step_error(seen), fresh)
+        made = self._made_by(value, b.ops, 1.0, fresh, chosen.rounding())
         self.quantised[made] = original
 
     def _integer_weights(self, ops: Sequence[Op]) -> Iterator[tuple[Op, int, IntegerWeights]]:
@@ -279,7 +279,12 @@ class _Plan:
         return own
 
     def _made_by(
-        self, value: Value, ops: Sequence[Op], tolerance: float, fresh: Value | None = None
+        self,
+        value: Value,
+        ops: Sequence[Op],
+        tolerance: float,
+        fresh: Value | None = None,
+        rounding: Rounding | None = None,
     ) -> Value:
         """Replace ``value`` by the last result of ``ops``; ``fresh``: what its maker makes now."""
         maker = self.rewriter.producer(value)
@@ -296,8 +301,15 @@ class _Plan:
             rule="quantise a value" if fresh is not None else "quantise weights",
             tolerance=tolerance,
             in_f64=tolerance,
+            rounding=rounding,
         )
         return made
+
+
+def _are_apart(ranges: Sequence[Range]) -> bool:
+    """Return whether one of several values is too large for the others to matter: a mask is."""
+    sizes = [r.largest for r in ranges if r.largest]
+    return bool(sizes) and max(sizes) > MOST_APART * min(sizes)
 
 
 def _stored(b: Builder, value: Value, chosen: Affine) -> Value:

@@ -32,13 +32,12 @@ Samples = Sequence[Sequence[np.ndarray]]
 
 @dataclass(frozen=True)
 class Observed:
-    """The ranges of the values: ``ranges`` for scales, ``examples`` on the example inputs.
+    """The ``ranges`` of the values that are finite on all samples, for scales.
 
     ``module`` was evaluated on ``samples``, which later passes evaluate again.
     """
 
     ranges: Mapping[Value, Range]
-    examples: Mapping[Value, Range]
     module: Module
     samples: Samples
 
@@ -64,9 +63,7 @@ class Observe(Pass):
         samples = calibration_samples(module, context, self.data)
         full = _ranges(module, samples)
         ranges = full if self.method == "minmax" else self._narrowed(module, samples, full)
-        examples: Sequence[np.ndarray] | None = context.facts.get(EXAMPLES)
-        seen = full if examples is None else _ranges(module, [examples])
-        context.facts[OBSERVED] = Observed(ranges, seen, module, samples)
+        context.facts[OBSERVED] = Observed(ranges, module, samples)
         context.note("note", f"{len(ranges)} values {self._observed(samples, full, ranges)}")
         return module
 
@@ -98,7 +95,7 @@ class Observe(Pass):
     ) -> dict[Value, Range]:
         """Return ranges that leave out what the method says."""
         histograms = {value: Histogram(each.largest) for value, each in full.items()}
-        for value, numbers in _finite(module, samples):
+        for value, numbers in _numbers(module, samples, full):
             histograms[value].add(numbers)
         if self.method == "percentile":
             return {v: percentile_range(h, full[v], self.percentile) for v, h in histograms.items()}
@@ -119,7 +116,7 @@ def _better(
     The errors are those of the numbers themselves; their histograms are an approximation.
     """
     saved = dict.fromkeys(found, 0.0)
-    for value, numbers in _finite(module, samples):
+    for value, numbers in _numbers(module, samples, full):
         if found[value] != full[value]:
             saved[value] += squared_error(numbers, full[value])
             saved[value] -= squared_error(numbers, found[value])
@@ -131,21 +128,28 @@ def evaluated(module: Module, inputs: Sequence[np.ndarray]) -> Iterator[tuple[Va
     return values_of(module, inputs)
 
 
-def _finite(module: Module, samples: Samples) -> Iterator[tuple[Value, np.ndarray]]:
-    """Yield the finite numbers of each float value that has any (a mask may have infinities)."""
+def _numbers(
+    module: Module, samples: Samples, full: Mapping[Value, Range]
+) -> Iterator[tuple[Value, np.ndarray]]:
+    """Yield the numbers of the values that have a range, of one sample after another."""
     for number, sample in enumerate(samples):
         for value, array in values_of(module, sample, number):
-            finite = array[np.isfinite(array)]
-            if finite.size:
-                yield value, finite
+            if value in full:
+                yield value, array
 
 
 def _ranges(module: Module, samples: Samples) -> dict[Value, Range]:
+    """Return the range of each float value that is finite on all samples (a mask may not be)."""
     found: dict[Value, Range] = {}
-    for value, finite in _finite(module, samples):
-        here = Range(float(finite.min()), float(finite.max()))
-        found[value] = found[value].joined(here) if value in found else here
-    return found
+    endless: set[Value] = set()
+    for number, sample in enumerate(samples):
+        for value, array in values_of(module, sample, number):
+            if not array.size or not np.isfinite(array).all():
+                endless.add(value)
+                continue
+            here = Range(float(array.min()), float(array.max()))
+            found[value] = found[value].joined(here) if value in found else here
+    return {value: each for value, each in found.items() if value not in endless}
 
 
 # -- samples ---------------------------------------------------------------------------------------

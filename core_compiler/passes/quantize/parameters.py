@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core_compiler.ir import DType
+from core_compiler.ir import DType, Rounding
 from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.support.errors import UserError, nearest
 
 #: The least scale: smaller ones are subnormal, and their reciprocal is not finite.
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
-#: Steps by which a number on quantised operands may be further out of its range than in floats.
-SLACK = 4
 
 
 @dataclass(frozen=True)
@@ -48,15 +46,10 @@ class Affine:
         whole = np.rint(numbers / self.scale) + self.zero
         return (whole.clip(self.low, self.high) - self.zero) * self.scale
 
-    def step_error(self, seen: Range) -> float:
-        """Return the largest error of numbers of ``seen``, relative to the largest of them.
-
-        Half a step within the range of the integers, else the distance to its end. Operands that
-        are quantised too move numbers out of the range: by ``SLACK`` steps.
-        """
+    def rounding(self) -> Rounding:
+        """Return what quantising and back does to numbers."""
         low, high = ((q - self.zero) * self.scale for q in (self.low, self.high))
-        error = max(0.5 * self.scale, low - seen.low, seen.high - high) + SLACK * self.scale
-        return min(1.0, error / seen.largest) if seen.largest else 1.0
+        return Rounding(self.scale, low, high)
 
 
 def need_choice(option: str, value: str, choices: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ def role(op: Op, rewriter: Rewriter) -> str | None:
         return "product"
     if any(t.match(op) for t in MEANS):
         return "mean"
-    if moves_elements(op):
+    if moves_elements(op) or _chooses(op, rewriter):
         return "moves"
     if typed.Softmax.match(op):
         return "softmax"
@@ -84,6 +84,14 @@ def is_product(op: Op) -> bool:
 def moves_elements(op: Op) -> bool:
     """Return whether the elements of the result are elements of the operands."""
     return has_trait(op, "view", "selects")
+
+
+def _chooses(op: Op, rewriter: Rewriter) -> bool:
+    """Return whether an op selects between values, but not the scores of a softmax to be shown."""
+    if typed.Select.match(op) is None:
+        return False
+    softmaxes = (u for u in rewriter.users(op.result) if typed.Softmax.match(u))
+    return not any(hidden_by(u, rewriter)[1] is op for u in softmaxes)
 
 
 def is_limit(op: Op) -> bool:

@@ -103,7 +103,7 @@ def depthwise(
     s = reorder(Scheduled.of(kernel), [*outer, *pixels, lanes])
     s = s.apply(rename, **{lanes: "channel"})
     s = s.apply(split, "channel", width, "channels", "lane")
-    s = reorder(s, [*outer, *pixels[:-1], "channels", pixels[-1], "lane"])
+    s = reorder(s, [*outer, *pixels[:-1], "channels", *pixels[-1:], "lane"])
     buffers = {product.a: "a", product.b: "b"}
     s = s.apply(rename_buffers, **{old: new for old, new in buffers.items() if old != new})
     product = replace(product, columns=(lanes,), batch=product.batch[:-1])
@@ -116,7 +116,9 @@ def depthwise(
     if is_single:
         s = s.apply(single_term, "lane", chunk, product.terms)
     s = make_sequential(s.apply(vectors, "lane", tiles.width, TOGETHER))
-    s = make_sequential(_several_pixels(s, pixels[-1])).apply(lift)
+    if pixels:
+        s = _several_pixels(s, pixels[-1])
+    s = make_sequential(s).apply(lift)
     plan = pack_plan(kernel, product, width, packed, widened)
     return replace(s, launch=ProductPlan(kernel, product, 1, width, **plan, blocked=False))
 
