@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.ops import typed
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
 pytest.importorskip("torchao", reason="torchao quantises the models (extra: test)")
@@ -42,15 +41,6 @@ def _layers():
     ).eval()
 
 
-def _constants(compiled: cc.Compiled) -> list[tuple[str, int]]:
-    """The dtype and elements of each constant of the program's last tensor-level stage."""
-    return [
-        (op.result.type.dtype.name, op.result.type.elements)
-        for op in compiled.stages[0].module.main.body.ops
-        if typed.Constant.match(op)
-    ]
-
-
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_products_with_quantised_weights(name):
     model = _layers()
@@ -59,6 +49,11 @@ def test_products_with_quantised_weights(name):
     compiled = cc.compile(model, (x,), check=True)
     (made,) = compiled(x)
     np.testing.assert_allclose(made, model(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+    weights = {(96, 64), (64, 96), (32, 96), (96, 32)}
+    constants = [
+        op.result.type for op in compiled.stages[-1].module.main.body.ops if not op.operands
+    ]
+    assert not any(kind.dtype.is_float and kind.shape in weights for kind in constants)
 
 
 def test_rows_of_a_quantised_table():
@@ -67,3 +62,25 @@ def test_rows_of_a_quantised_table():
     indices = torch.tensor([[3, 9], [0, 3]])
     (made,) = cc.compile(model, (indices,), check=True)(indices)
     np.testing.assert_array_equal(made, model(indices).detach().numpy())
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_quantised_and_back(axis):
+    """The bits of torchao's ops, with one scale and one for each position of an axis."""
+    shape = (6, 4)
+    count = 1 if axis is None else shape[axis]
+    block = list(shape) if axis is None else [1 if i == axis else n for i, n in enumerate(shape)]
+    scale = torch.rand(count, generator=torch.Generator().manual_seed(1)) + 0.05
+    zero = torch.arange(count, dtype=torch.int8)
+
+    class There(torch.nn.Module):
+        def forward(self, x):
+            q = torch.ops.torchao.quantize_affine(x, block, scale, zero, torch.int8, -8, 7)
+            return q, torch.ops.torchao.dequantize_affine(q, block, scale, zero, torch.int8, -8, 7)
+
+    x = 2 * torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+    compiled = cc.compile(There(), (x,), check=True)
+    kinds = {op.kind for op in compiled.stages[0].module.main.body.ops}
+    assert {"core.quantize", "core.dequantize"} <= kinds
+    for made, wanted in zip(compiled(x), There()(x), strict=True):
+        np.testing.assert_array_equal(made, wanted.numpy())
