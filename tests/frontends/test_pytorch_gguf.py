@@ -79,6 +79,21 @@ def test_the_file_of_a_model_keeps_its_size(tmp_path):
     assert sum(constants) < packed.nbytes + 64
 
 
+@pytest.mark.parametrize("kind", blocks.FORMATS)
+def test_a_row_times_blocks_is_one_kernel(kind):
+    class Linear(_Weights):
+        def forward(self, x):
+            return x @ blocks.dequantize(self.raw, self.kind).T
+
+    raw = _raw(kind, rows=130, blocks_of_row=512 // blocks.FORMATS[kind][0])
+    x = torch.randn(1, 512, generator=torch.Generator().manual_seed(0))
+    compiled = cc.compile(Linear(raw, kind), (x,), check=True)
+    launches = [op for op in compiled.module.main.body.ops if op.kind == "target.launch"]
+    assert len(launches) == 1
+    wanted = x.numpy() @ gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[kind]).T
+    np.testing.assert_allclose(compiled(x)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_what_is_no_such_tensor():
     with pytest.raises(UserError, match="unsupported GGUF type 'Q4_2'"):
         blocks.dequantize(torch.zeros(4, 18, dtype=torch.uint8), "Q4_2")

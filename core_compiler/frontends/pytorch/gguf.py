@@ -60,10 +60,10 @@ def dequantize(raw: Tensor, kind: str) -> Tensor:
             f"a tensor of {kind}",
             "pass the bytes of the tensor as u8 [rows, bytes of a row]",
         )
-    blocks = raw.reshape(-1, size)
+    blocks = raw.unflatten(-1, (-1, size))
     fields = dict(zip(layout, blocks.split(list(layout.values()), -1), strict=True))
     rows = _of_super_blocks(fields) if count == 256 else _of_blocks(fields)
-    return rows.reshape(*raw.shape[:-1], raw.shape[-1] // size * count)
+    return rows.flatten(raw.dim() - 1)
 
 
 def _of_blocks(fields: dict[str, Tensor]) -> Tensor:
@@ -73,7 +73,7 @@ def _of_blocks(fields: dict[str, Tensor]) -> Tensor:
         return scale * _signed(fields["q"]).float()
     whole = _bits(fields["l"], 4, 16)
     if "h" in fields:
-        whole = whole | (_bits(fields["h"].unsqueeze(-1), 1, 1).flatten(1) << 4)
+        whole = whole | (_bits(fields["h"].unsqueeze(-1), 1, 1).flatten(-2) << 4)
     if "m" in fields:
         return scale * whole.float() + _halves(fields["m"])
     offset = 16 if "h" in fields else 8
@@ -82,23 +82,23 @@ def _of_blocks(fields: dict[str, Tensor]) -> Tensor:
 
 def _of_super_blocks(fields: dict[str, Tensor]) -> Tensor:
     """Return the numbers of blocks of 256, whose parts of 32 (Q6_K: 16) have scales of integers."""
-    scale, count = _halves(fields["d"]), len(fields["d"])
+    scale = _halves(fields["d"])
     if "m" not in fields:
-        scale = (scale * _signed(fields["s"]).float()).reshape(count, 16, 1)
-        whole = _bits(fields["l"].reshape(-1, 64), 4, 64).reshape(count, 256)
-        whole = whole | (_bits(fields["h"].reshape(-1, 32), 2, 32).reshape(count, 256) << 4)
-        return scale * (_signed(whole) - 32).float().reshape(count, 16, 16)
+        scale = (scale * _signed(fields["s"]).float()).unsqueeze(-1)
+        whole = _bits(fields["l"].unflatten(-1, (-1, 64)), 4, 64).flatten(-2)
+        whole = whole | (_bits(fields["h"].unflatten(-1, (-1, 32)), 2, 32).flatten(-2) << 4)
+        return scale * (_signed(whole) - 32).float().unflatten(-1, (16, 16))
     scales, minima = _six_bits(fields["s"])
-    scale = (scale * scales.float()).reshape(count, 8, 1)
-    least = (_halves(fields["m"]) * minima.float()).reshape(count, 8, 1)
-    whole = _bits(fields["l"].reshape(-1, 32), 4, 32).reshape(count, 8, 32)
+    scale = (scale * scales.float()).unsqueeze(-1)
+    least = (_halves(fields["m"]) * minima.float()).unsqueeze(-1)
+    whole = _bits(fields["l"].unflatten(-1, (-1, 32)), 4, 32).flatten(-2).unflatten(-1, (8, 32))
     if "h" in fields:
-        whole = whole | (_bits(fields["h"], 1, 32).reshape(count, 8, 32) << 4)
+        whole = whole | (_bits(fields["h"], 1, 32).unflatten(-1, (8, 32)) << 4)
     return scale * whole.float() - least
 
 
 def _halves(field: Tensor) -> Tensor:
-    """Return two bytes of each block, an f16, as f32 [blocks, 1]."""
+    """Return two bytes of each block, an f16, as f32 [..., 1]."""
     import torch
 
     return field.contiguous().view(torch.float16).float()
@@ -115,7 +115,7 @@ def _bits(field: Tensor, bits: int, width: int) -> Tensor:
     import torch
 
     steps = torch.arange(0, 8, bits, dtype=torch.uint8).reshape(-1, 1)
-    parts = (field.reshape(*field.shape[:-1], 1, width) >> steps) & ((1 << bits) - 1)
+    parts = (field.unflatten(-1, (1, width)) >> steps) & ((1 << bits) - 1)
     return parts.flatten(-2)
 
 
@@ -123,7 +123,7 @@ def _six_bits(field: Tensor) -> tuple[Tensor, Tensor]:
     """Return the eight scales and minima of 6 bits in 12 bytes, whose last 4 have lower bits."""
     import torch
 
-    first, second, both = field.reshape(-1, 3, 4).unbind(1)
+    first, second, both = field.unflatten(-1, (3, 4)).unbind(-2)
     low = both & 15, both >> 4
     parts = [
         torch.cat([upper & 63, lower | ((upper >> 2) & 48)], -1)
