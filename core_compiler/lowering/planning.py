@@ -32,6 +32,8 @@ from core_compiler.ops.hooks import Part
 
 #: A row value of at least this cost is kept in scratch (or read back from an output) instead.
 _STAGE_COST = 4
+#: A product computes an operand itself at most so often: more arithmetic costs more than memory.
+MOST_REPEATS = 4
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,7 @@ def _plan_for(block: Block, root: Value) -> Plan:
                 plan = _plan_in_space(block, root, space)
                 merging = True
                 break
+    _check_columns(plan)
     _stage_row_values(plan)
     return plan
 
@@ -444,7 +447,10 @@ def _is_onto(address: AffineExpr, value: Value, axes: set[Axis]) -> bool:
 
 
 def _check_fusion(nests: list[Node]) -> None:
-    """Check that products, convolutions and windows are alone and have simple operands."""
+    """Check that products, convolutions and windows are alone and have simple operands.
+
+    An operand that a product of few rows reads may be computed, once for each row.
+    """
     for node in nests:
         loops = frozenset(node.nest.axes)
         for term in node.nest.terms:
@@ -468,9 +474,10 @@ def _check_fusion(nests: list[Node]) -> None:
                     others[0].op,
                 )
             for term in node.nest.terms:
+                few = node.nest.form == "contraction" and _repeats(node, term) <= MOST_REPEATS
                 for part in term.walk():
                     own = part.op is node.op or part.function == "cast"
-                    if part.kind == "compute" and not own:
+                    if part.kind == "compute" and not own and not few:
                         raise CannotLower(
                             "plain operands",
                             "{0} feeds {1}, which rereads its operands for each output: the "
@@ -478,6 +485,36 @@ def _check_fusion(nests: list[Node]) -> None:
                             part.op,
                             node.op,
                         )
+
+
+def _repeats(node: Node, term: Node) -> int:
+    """Return how often a product reads each element of a term."""
+    return prod(axis.size for axis in node.axes - term.axes)
+
+
+def _check_columns(plan: Plan) -> None:
+    """Check that the columns of a product's computed operand are adjacent where it loads them."""
+    for node in plan.nests:
+        for term in node.nest.terms if node.nest.form == "contraction" else ():
+            parts = list(term.walk())
+            computed = next(
+                (p for p in parts if p.kind == "compute" and p.function != "cast"), None
+            )
+            loads = [p.address for p in parts if p.kind == "load"]
+            if computed is not None and not (
+                plan.rows and all(_is_adjacent(a, plan.rows[-1]) for a in loads)
+            ):
+                raise CannotLower(
+                    "columns side by side",
+                    "{0} feeds {1}, whose columns it would read one by one",
+                    computed.op,
+                    node.op,
+                )
+
+
+def _is_adjacent(address: AffineExpr, axis: Axis) -> bool:
+    """Return whether an address stays or advances by one with ``axis``."""
+    return all(part is axis and c == 1 for part, c in address.terms if axis in part.axes)
 
 
 def _check_computed_once(node: Node, nests: list[Node]) -> None:

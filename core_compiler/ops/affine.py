@@ -199,19 +199,39 @@ def axis_index(axis: Axis) -> AffineExpr:
 
 
 def combine(terms: Iterable[tuple[Atom, int]], constant: int) -> AffineExpr:
-    """Return the sum of terms, with ``k*b * (e // k) + b * (e % k)`` recognised as ``b * e``."""
+    """Return the sum of terms, with ``k*b * (e // k) + b * (e % k)`` recognised as ``b * e``.
+
+    Also ``k/d*b * (e // k) + b * (e % k // d)`` as ``b * (e // d)``.
+    """
     total: dict[Atom, int] = {}
     for atom, c in terms:
         total[atom] = total.get(atom, 0) + c
     for atom in list(total):
-        if isinstance(atom, Remainder) and total.get(atom):
-            partner, b = Quotient(atom.of, atom.by), total[atom]
-            if total.get(partner) == b * atom.by:
+        found = _split(atom) if total.get(atom) else None
+        if found is not None:
+            (remainder, by), b = found, total[atom]
+            partner = Quotient(remainder.of, remainder.by)
+            if total.get(partner) == b * (remainder.by // by):
                 del total[atom], total[partner]
                 rest = combine(total.items(), constant)
-                return rest + atom.of * b
+                return rest + remainder.of // by * b
     kept = sorted(((a, c) for a, c in total.items() if c), key=lambda t: t[0].key)
     return AffineExpr(tuple(kept), constant)
+
+
+def _split(atom: Atom) -> tuple[Remainder, int] | None:
+    """Return (r, 1) for a remainder r, and (r, d) for ``r // d`` if d divides what r is of."""
+    if isinstance(atom, Remainder):
+        return atom, 1
+    inner = _single(atom.of) if isinstance(atom, Quotient) else None
+    if isinstance(atom, Quotient) and isinstance(inner, Remainder) and inner.by % atom.by == 0:
+        return inner, atom.by
+    return None
+
+
+def _single(e: AffineExpr) -> Atom | None:
+    """Return the atom that ``e`` is, or None if it is another sum."""
+    return e.terms[0][0] if len(e.terms) == 1 and e.terms[0][1] == 1 and not e.constant else None
 
 
 def divide(e: AffineExpr, by: int) -> tuple[AffineExpr, AffineExpr]:
@@ -223,6 +243,9 @@ def divide(e: AffineExpr, by: int) -> tuple[AffineExpr, AffineExpr]:
     low, high = rest.range
     if low // by == high // by:
         return whole + low // by, rest - low // by * by
+    inner = _single(rest)
+    if isinstance(inner, Remainder) and inner.by % by == 0:  # (e % 32) % 2 is e % 2
+        return whole + combine(((Quotient(rest, by), 1),), 0), inner.of % by
     return whole + combine(((Quotient(rest, by), 1),), 0), combine(((Remainder(rest, by), 1),), 0)
 
 

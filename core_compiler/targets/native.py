@@ -14,13 +14,16 @@ from core_compiler.passes.find_lifetimes import FindLifetimes
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.fuse_elementwise import FuseElementwise
 from core_compiler.passes.fuse_epilogues import FuseEpilogues
+from core_compiler.passes.fuse_operands import FuseOperands
 from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.generate_code import GenerateCode
 from core_compiler.passes.inline_broadcasts import InlineBroadcasts
 from core_compiler.passes.join_taps import JoinTaps
+from core_compiler.passes.lay_out_weights import LayOutWeights
 from core_compiler.passes.lower_composites import LowerComposites
 from core_compiler.passes.lower_control_flow import LowerControlFlow
 from core_compiler.passes.outline_kernels import OutlineKernels
+from core_compiler.passes.pack_weights import PackWeights
 from core_compiler.passes.pad_images import PadImages
 from core_compiler.passes.plan_memory import PlanMemory
 from core_compiler.passes.recompute_in_readers import RecomputeInReaders
@@ -51,11 +54,14 @@ def implementation(in_vectors: bool = False, products: Sequence[Pass] = ()) -> S
         FoldConstants(),
         EliminateCommonSubexpressions(),
         EliminateDeadCode(),
+        PackWeights(),
+        LayOutWeights(),
         ChooseLayouts(),
         *((PadImages(),) if in_vectors else ()),
         InlineBroadcasts(),
         FuseElementwise(),
         FuseEpilogues(),
+        FuseOperands(),
         FuseReductions(),
         RecomputeInReaders(),
         OutlineKernels(),

@@ -156,3 +156,20 @@ def test_products_read_weights_of_bytes_as_they_are(kind, weights):
         (expected,) = evaluate_block(module.main.body, [to_numpy(x)], module.weights)
         assert made.tobytes() == expected.tobytes()
         assert len(compiled.executable.program.launches) == 1
+
+
+VIEWED = ("uint8", "int16", "float16", "bfloat16", "int32", "float32", "int64", "float64")
+
+
+@pytest.mark.parametrize("of", VIEWED)
+@pytest.mark.parametrize("kind", VIEWED)
+def test_the_same_bytes_as_another_dtype(kind, of):
+    class View(torch.nn.Module):
+        def forward(self, x):
+            return x.view(getattr(torch, of))
+
+    raw = np.random.default_rng(0).integers(0, 256, (3, 16)).astype(np.uint8)
+    x = torch.from_numpy(raw).view(getattr(torch, kind))
+    (made,) = cc.compile(View(), (x,))(x)
+    wanted = View()(x).view(torch.uint8).numpy()
+    np.testing.assert_array_equal(np.asarray(made).view(np.uint8), wanted)

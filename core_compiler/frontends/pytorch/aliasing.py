@@ -66,16 +66,20 @@ def functionalise(program, training: bool = False):
     If that is not already the case, torch functionalises the program.  The walker then uses the
     result of an in-place op for its argument from there on.  ``training``: keep the points at which
     the program stops gradients.
+
+    The same transform replaces weights of a tensor subclass (torchao's) by the tensors inside.
     """
     import torch
 
     graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
     for graph in graphs:
         _expand_statistics_updates(graph)
+    has_subclasses = any(map(_is_subclass, program.state_dict.values()))
     for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
         if (
-            any(written[1:])
+            has_subclasses
+            or any(written[1:])
             or _updates_statistics(node)
             or is_transform(node)
             or (is_in_place(node) and not _is_simple_in_place(node))
@@ -95,6 +99,13 @@ def functionalise(program, training: bool = False):
                         "compute new tensors instead",
                     ) from error
     return program
+
+
+def _is_subclass(held) -> bool:
+    """Return whether a tensor is a wrapper of others, such as a quantised weight of torchao."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    return is_traceable_wrapper_subclass(held)
 
 
 def _turn_written_into_state(program) -> None:

@@ -93,5 +93,5 @@ def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
         terms = max((longest_chunk(kernel, sizes, product) for sizes in launches), default=0)
         return convolution.schedule(kernel, tiles.holding(terms), packed, launches)
     except Refused:
-        # A product without rows or columns to tile (a dot product) runs the plain loops.
-        return Scheduled.of(kernel)
+        # A product without rows or columns to tile (a dot product, an operand that is computed).
+        return rows.schedule_product(kernel, tiles.width)

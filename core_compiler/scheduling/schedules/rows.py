@@ -22,12 +22,14 @@ from core_compiler.scheduling.schedules.simd import (
     vectors_at_once,
 )
 from core_compiler.scheduling.schedules.steps import Scheduled
-from core_compiler.scheduling.transforms import split
+from core_compiler.scheduling.transforms import carry_division, split
 from core_compiler.scheduling.transforms.edit import loops
 
 #: Rows of a work item if rows run in vectors, and the number of their vectors that run together if
 #: each row has lanes: two cache lines, and 32 of them for each sum.
 ROW_BLOCK, NEIGHBOURS = 64, 2
+#: Vectors of a product's sums that run together, if its matrix is computed.
+SUMS = 8
 
 
 def schedule(
@@ -57,6 +59,22 @@ def schedule(
         if is_legal(lanes_in_vectors, s.function, name, width):
             s = s.apply(lanes_in_vectors, name, width)
     return in_vectors(s, width, vectors_at_once(kernel))
+
+
+def schedule_product(kernel: Function, width: int) -> Scheduled:
+    """Schedule a product of which nothing is read often enough to be copied: a few rows.
+
+    There is nothing to keep in registers but the sums, of as many columns as hide their latency.
+    """
+    s = Scheduled.of(kernel)
+    nest = [For.of(loop).name for loop in parallel_nest(kernel)]
+    if not nest or not is_legal(vectors, kernel, nest[-1], width):
+        return s
+    terms = [name for op in loops(kernel) if (name := For.of(op).name) not in nest]
+    s = s.each(carry_division, [n for n in terms if is_legal(carry_division, s.function, n)])
+    together = vectors_at_once(kernel, SUMS)
+    s = s.apply(split, nest[-1], together * width, f"{nest[-1]}_block", nest[-1])
+    return s.apply(vectors, nest[-1], width, together)
 
 
 def in_vectors(s: Scheduled, width: int, together: int) -> Scheduled:

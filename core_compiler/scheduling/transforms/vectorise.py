@@ -315,17 +315,24 @@ class _Lanes:
                 self.steps.get(bound, 0) == 0,
                 f"bounds of {For.of(op).name} differ from lane to lane",
             )
-        init = [self.vector(v) for v in For.of(op).init]
+        init = [self._carried(v) for v in For.of(op).init]
         bounds = [copier[v] for v in For.of(op).bounds]
         with kb.loop(For.of(op).name, *bounds, loop=For.of(op).loop, init=init) as got:
             got = got if init else (got,)
             copier.env.update(zip(region.arguments, got, strict=True))
-            self.varying.update(region.arguments[1:])
+            self.varying.update(v for v in region.arguments[1:] if v.type is not INDEX)
             self.block(region)
             if init:
-                kb.carry(*(self.vector(v) for v in region.outputs))
+                kb.carry(*map(self._carried, region.outputs))
         copier.env.update(zip(op.results, kb.results, strict=True))
-        self.varying.update(op.results)
+        self.varying.update(v for v in op.results if v.type is not INDEX)
+
+    def _carried(self, value: Value) -> Value:
+        """Return a value that a loop carries: an index is the same in all lanes."""
+        if value.type is not INDEX:
+            return self.vector(value)
+        need(self.steps.get(value, 0) == 0, f"{value} differs from lane to lane")
+        return self.copier[value]
 
     def _emit_counted_branch(self, op: Op) -> None:
         """Emit a branch taken by the lanes below a limit as its body with a count."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from core_compiler.frontends.pytorch.aten.table import (
     BOOL,
     TABLE,
@@ -13,7 +15,7 @@ from core_compiler.frontends.pytorch.aten.table import (
     wide,
 )
 from core_compiler.frontends.pytorch.tensors import dtype_of
-from core_compiler.ir import Value
+from core_compiler.ir import Value, dtype
 
 #: ATen name -> core op; integer operands are promoted to the result's dtype, as in torch.
 _UNARY = {
@@ -536,7 +538,23 @@ def to_integer(b, x, *args):
 
 @aten("view.dtype")
 def view_dtype(b, x, wanted):
-    return b.bitcast(x, dtype=dtype_of(wanted))
+    """Read the same bytes as another dtype; the first byte of a number is its lowest."""
+    kind, of = x.type.dtype, dtype_of(wanted)
+    if kind.bits == of.bits or min(kind.bits, of.bits) < 8:
+        return b.bitcast(x, dtype=of)
+    narrow, broad = (dtype(f"ui{bits}") for bits in sorted((kind.bits, of.bits)))
+    count, shape = broad.bits // narrow.bits, b.shape
+    steps = b.constant(np.arange(0, broad.bits, narrow.bits, dtype=broad.numpy))
+    if kind.bits > of.bits:
+        whole = b.bitcast(x, dtype=broad)
+        parts = (*x.type.shape, count)
+        spread = b.broadcast(whole, shape=parts, dims=tuple(range(x.type.rank)))
+        cut = b.cast(b.shr(spread, b.expand(steps, parts)), dtype=narrow)
+        return b.bitcast(b.reshape(cut, shape=shape), dtype=of)
+    parts = b.reshape(b.bitcast(x, dtype=narrow), shape=(*shape, count))
+    placed = b.cast(parts, dtype=broad)
+    placed = b.shl(placed, b.expand(steps, placed.type.shape))
+    return b.bitcast(b.reduce_sum(placed, axes=(len(shape),)), dtype=of)
 
 
 @aten("real", "conj_physical", "ravel", "atleast_1d", "atleast_2d", "atleast_3d")

@@ -1,9 +1,11 @@
-"""Quantisation: the ops of PyTorch's PT2E graphs, and fake quantisation.
+"""Quantisation: the ops of PyTorch's PT2E graphs and of torchao, and fake quantisation.
 
 They multiply by 1 / scale, computed in f64 where the scale is a Python number.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -105,6 +107,50 @@ def choose(b, x, low, high, eps, kind):
     zero = b.clamp(b.sub(b.constant(int(low), I64), zero), low=int(low), high=int(high))
     shape = tuple(b.meta[0].shape)
     return tuple(b.reshape(v, shape=shape) for v in (b.cast(scale, dtype=F64), zero))
+
+
+# -- torchao ---------------------------------------------------------------------------------------
+
+
+def _axis_of_blocks(x: Value, block: Sequence[int]) -> int | None:
+    """Return the axis along which each position has its own scale; None if there is one scale.
+
+    Scales in blocks are computed by torchao's own decomposition.
+    """
+    divided = [i for i, (n, size) in enumerate(zip(x.type.shape, block, strict=True)) if n != size]
+    if len(divided) > 1 or any(block[i] != 1 for i in divided):
+        raise NotSupported(f"scales of blocks {tuple(block)}")
+    return divided[0] if divided else None
+
+
+def _flat(b, v: Value, axis: int | None) -> Value:
+    return b.reshape(v, shape=() if axis is None else (v.type.elements,))
+
+
+@aten("torchao.quantize_affine")
+def quantize_affine(b, x, block, scale, zero, kind, low=None, high=None):
+    axis = _axis_of_blocks(x, block)
+    wanted = dtype_of(kind)
+    if zero is None or not (x.type.dtype is scale.type.dtype is F32):
+        raise NotSupported("numbers other than f32, or no zero point")
+    if zero.type.dtype.is_float:
+        raise NotSupported("a zero point that is a float")
+    limits = integer_range(wanted)
+    low, high = (int(m if v is None else v) for v, m in zip((low, high), limits, strict=True))
+    return _composite(b, x, _flat(b, scale, axis), _flat(b, zero, axis), axis, low, high, wanted)
+
+
+@aten("torchao.dequantize_affine")
+def dequantize_affine(b, q, block, scale, zero, kind, low=None, high=None, output_dtype=None):
+    axis = _axis_of_blocks(q, block)
+    wanted = F32 if output_dtype is None else dtype_of(output_dtype)
+    if q.type.dtype.bits > 16:
+        raise NotSupported("integers of more than 16 bits")
+    if zero is not None and zero.type.dtype is not q.type.dtype:
+        raise NotSupported("a zero point of another dtype")
+    points = () if zero is None else (_flat(b, zero, axis),)
+    factor = _flat(b, scale if scale.type.dtype is wanted else b.to(scale, F32), axis)
+    return b.to(b.dequantize(q, factor, *points, axis=axis), wanted)
 
 
 # -- fake quantisation -----------------------------------------------------------------------------

@@ -37,8 +37,9 @@ def schedule(
                 return elements.schedule(kernel, elements.SUM_THREADS, together=False)
             chosen = product.choose(kernel, found, launches, processors, product.TILINGS[tiles])
             return product.schedule(kernel, found, chosen, capability >= ASYNCHRONOUS)
-        except Refused:
-            pass  # no columns to tile (a dot product, a depthwise convolution)
+        except Refused:  # no columns to tile (a dot product, a depthwise convolution)
+            if kernel.attributes["family"] == "contraction":  # or an operand that is computed
+                return elements.schedule(kernel, elements.SUM_THREADS, together=False)
     if reductions(kernel) or _keeps_rows(kernel):
         return rows.schedule(kernel)
     return elements.schedule(kernel)
