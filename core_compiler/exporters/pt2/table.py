@@ -12,6 +12,7 @@ from core_compiler.exporters.pt2 import dtypes
 from core_compiler.exporters.pt2.metadata import of_node
 from core_compiler.ir import DType, Op, Value, dtype
 from core_compiler.ir.views import OpView
+from core_compiler.support.torch_operators import library
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -135,13 +136,11 @@ class Emitter:
             parts.append(part)
         return parts
 
-    def _operator(self, name: str) -> Any:
-        library, _, rest = name.rpartition("::")
-        if library == "quantized_decomposed":
-            import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers the library)
+    @staticmethod
+    def _operator(name: str) -> Any:
+        space, _, rest = name.rpartition("::")
         packet, _, overload = rest.partition(".")
-        space = getattr(self.torch.ops, library or "aten")
-        return getattr(getattr(space, packet), overload or "default")
+        return getattr(getattr(library(space or "aten"), packet), overload or "default")
 
     def dtype(self, node: Node) -> DType:
         """Return the dtype of a node's tensor."""

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from core_compiler.support.torch_operators import library
+
 
 class Unsafe(Exception):
     """The program needs a feature that requires trust; the message names it."""
@@ -147,7 +149,7 @@ def _check_target(target: str) -> None:
     import torch
 
     space, packet, overload = match.groups()
-    found = getattr(getattr(getattr(torch.ops, space), packet, None), overload, None)
+    found = getattr(getattr(library(space), packet, None), overload, None)
     if not isinstance(found, torch._ops.OpOverload):
         raise Unsafe(f"it calls {target[:80]!r}, which is not in this version of torch")
 

@@ -1,6 +1,6 @@
 """The ATen form of each core op, one file per family; importing this fills the table."""
 
-from core_compiler.exporters.compositions import boxes, contraction, functions
+from core_compiler.exporters.compositions import boxes, contraction, functions, random
 from core_compiler.exporters.compositions import windows as taps
 from core_compiler.exporters.pt2.ops import (
     composites,
@@ -42,6 +42,7 @@ COMPOSED = {
     "core.avg_pool": taps.pool_by_taps,
     "core.dynamic_slice": boxes.dynamic_slice,
     "core.dynamic_update_slice": boxes.dynamic_update_slice,
+    **{f"core.random_{name}": random.random for name in ("bits", "uniform", "normal")},
 }
 
 #: Core ops on ui64 that are the same on i64 of equal bits.

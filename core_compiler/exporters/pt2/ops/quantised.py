@@ -16,8 +16,9 @@ from core_compiler.exporters.pt2.ops.conversion import limits
 from core_compiler.exporters.pt2.table import F32, I32, I64, Emitter, Node, core
 from core_compiler.ir import DType, Value
 from core_compiler.ops import typed
+from core_compiler.support.torch_operators import QUANTISED
 
-_LIBRARY = "quantized_decomposed::"
+_LIBRARY = f"{QUANTISED}::"
 #: Dtypes of quantised values that torch has.
 _INTEGERS = ("i8", "ui8", "i16", "ui16", "i32")
 
