@@ -16,5 +16,5 @@ def library(name: str) -> Any:
     import torch
 
     if name == QUANTISED:
-        import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers the library)
+        import torch.ao.quantization.fx._decomposed
     return getattr(torch.ops, name)

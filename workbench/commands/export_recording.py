@@ -34,7 +34,8 @@ def add_arguments(parser) -> None:
         metavar="FILE",
         help="a .run, a .json (a trace for Perfetto), a .graph.json (for Model Explorer), with "
         "--stage a .mlir, .dot or .svg; a .onnx, .pt2 (PyTorch), .py (NumPy), .tosa.mlir or "
-        ".linalg.mlir of a stage with its weights; a table as .csv or .parquet, a folder for --tables",
+        ".linalg.mlir of a stage with its weights; a table as .csv or .parquet, a folder for "
+        "--tables",
     )
     parser.add_argument(
         "--stage",

@@ -16,7 +16,7 @@ from typing_extensions import override
 from core_compiler.exporters.base import Gap, entry, is_uniform, short, unsupported_ops_error
 from core_compiler.exporters.expansion import Expansion, Missing, Vocabulary
 from core_compiler.exporters.pt2 import dtypes, ops
-from core_compiler.exporters.pt2.program import Weights, assemble
+from core_compiler.exporters.pt2.program import Weights, assemble, legal
 from core_compiler.exporters.pt2.table import FORMS, TABLE, Emitter, Node, NotInTorch, shape_of
 from core_compiler.ir import Block, DType, Module, Op, Resource, Value, as_array
 from core_compiler.ops import typed
@@ -71,7 +71,7 @@ class Exporter(Emitter):
         return node
 
     def placeholder(self, name: str, shape: Sequence[int], kind: DType) -> Node:
-        node = self.graph.create_node("placeholder", name, name=name)
+        node = self.graph.create_node("placeholder", name, name=legal(name))
         node.target = node.name
         chosen = dtypes.F32 if dtypes.missing(kind) else kind
         with self.fake:
@@ -180,9 +180,10 @@ class Exporter(Emitter):
         """Translate the ops of a block here."""
         for argument, value in zip(block.arguments, operands, strict=True):
             self.env[argument] = self.node(value)
-            for facts in (self._numbers, self._before_broadcast):
-                if value in facts:
-                    facts[argument] = facts[value]
+            if value in self._numbers:
+                self._numbers[argument] = self._numbers[value]
+            if value in self._before_broadcast:
+                self._before_broadcast[argument] = self._before_broadcast[value]
         self.block(block)
         return [self.node(v) for v in block.outputs]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,30 @@ if TYPE_CHECKING:
     from core_compiler.exporters.pt2.exporter import Exporter
 
 
+#: The kinds of a program's inputs that are constants, in the order in which it takes them, and the
+#: prefixes of their placeholders.
+_PREFIXES = {"PARAMETER": "p", "BUFFER": "b", "CONSTANT_TENSOR": "c"}
+#: The statistics of batch norms, which are buffers of floats.
+_STATISTICS = ("running_mean", "running_var")
+
+
+def _kind(array: np.ndarray, name: str) -> str:
+    """Return what a constant is: training changes the named floats, apart from statistics."""
+    if not name:
+        return "CONSTANT_TENSOR"
+    is_statistic = name.rpartition(".")[2] in _STATISTICS
+    is_float = dtypes.dtype(array.dtype).is_float
+    return "PARAMETER" if is_float and not is_statistic else "BUFFER"
+
+
 @dataclass(frozen=True)
 class Weight:
-    """A constant: ``name`` is that of the parameter or buffer, or one made for it."""
+    """A constant; ``kind`` and ``name`` are those of the program's input for it."""
 
     name: str
+    kind: str
     node: Node
     tensor: Any
-    named: bool
 
 
 class Weights:
@@ -32,6 +49,8 @@ class Weights:
         self._exporter = exporter
         self._held: dict[Any, Weight] = {}
         self._taken: set[str] = set()
+        torch = exporter.torch
+        self._module = torch.fx.GraphModule({}, torch.fx.Graph())
 
     def node(self, array: np.ndarray, name: str = "", key: Any = None) -> Node:
         """Return the placeholder of a constant; ``key`` identifies the contents of a named one."""
@@ -43,19 +62,30 @@ class Weights:
         return held.node
 
     def _made(self, array: np.ndarray, name: str) -> Weight:
-        exporter, kind = self._exporter, dtypes.dtype(array.dtype)
+        dtype, kind = dtypes.dtype(array.dtype), _kind(array, name)
         chosen = self._free(name or "constant")
-        node = exporter.placeholder(f"p_{chosen}".replace(".", "_"), array.shape, kind)
-        return Weight(chosen, node, dtypes.to_tensor(array), bool(name))
+        placeholder = f"{_PREFIXES[kind]}_{chosen.replace('.', '_')}"
+        node = self._exporter.placeholder(placeholder, array.shape, dtype)
+        return Weight(chosen, kind, node, dtypes.to_tensor(array))
 
     def _free(self, name: str) -> str:
-        """Return a name that is neither taken nor the path of a module that contains another."""
+        """Return a name with which a module can store a tensor."""
+        parts = re.sub(r"[^A-Za-z0-9_.]", "_", name).split(".")
+        name = ".".join(filter(None, parts)) or "constant"
         count, found = 0, name
-        while not _is_free(found, self._taken):
+        while not self._is_free(found):
             count += 1
             found = f"{name}_{count}"
         self._taken.add(found)
         return found
+
+    def _is_free(self, name: str) -> bool:
+        """Return whether a name is neither taken, nor the path of a module, nor its attribute."""
+        parts = name.split(".")
+        paths = {".".join(parts[: n + 1]) for n in range(len(parts))}
+        is_path = any(other.startswith(f"{name}.") for other in self._taken)
+        is_attribute = any(hasattr(self._module, part) for part in parts)
+        return not (is_path or is_attribute or paths & self._taken)
 
     def used(self) -> list[Weight]:
         """Return the constants that nodes read; remove the placeholders of the others."""
@@ -68,10 +98,9 @@ class Weights:
         return found
 
 
-def _is_free(name: str, taken: set[str]) -> bool:
-    inside = any(other.startswith(f"{name}.") for other in taken)
-    parts = name.split(".")
-    return not inside and not any(".".join(parts[: n + 1]) in taken for n in range(len(parts)))
+def legal(name: str) -> str:
+    """Return a name that torch's generated code can have, or that torch makes legal itself."""
+    return "self_" if name == "self" else name
 
 
 def assemble(
@@ -82,39 +111,26 @@ def assemble(
     outputs: Sequence[str],
 ) -> Any:
     """Return the ``ExportedProgram`` of a graph whose results are not yet returned."""
-    graph, torch = exporter.graph, exporter.torch
+    graph = exporter.graph
     graph.output(tuple(results))
     graph.eliminate_dead_code()
     for node, name in zip(results, outputs, strict=True):
         if node.op != "placeholder":
-            node._rename(name)
-    held = sorted(weights.used(), key=lambda w: _ORDER.index(_kind(w)))
+            node._rename(legal(name))
+    held = sorted(weights.used(), key=lambda w: [*_PREFIXES].index(w.kind))
     for node in reversed([*(w.node for w in held), *arguments]):
         first = next(iter(graph.nodes))
         if first is not node:
             first.prepend(node)
-    state = {
-        w.name: torch.nn.Parameter(w.tensor, requires_grad=False)
-        if _kind(w) == "PARAMETER"
-        else w.tensor
-        for w in held
-        if w.named
-    }
+    state = {w.name: _stored(w) for w in held if w.kind != "CONSTANT_TENSOR"}
     return _program(graph, held, arguments, results, state)
 
 
-#: The kinds of a program's inputs that are constants, in the order in which it takes them.
-_ORDER = ("PARAMETER", "BUFFER", "CONSTANT_TENSOR")
-#: The statistics of batch norms, which are buffers of floats.
-_STATISTICS = ("running_mean", "running_var")
+def _stored(weight: Weight) -> Any:
+    import torch
 
-
-def _kind(held: Weight) -> str:
-    """Return what a constant is: training changes the named floats, apart from statistics."""
-    if not held.named:
-        return "CONSTANT_TENSOR"
-    is_statistic = held.name.rpartition(".")[2] in _STATISTICS
-    return "PARAMETER" if held.tensor.is_floating_point() and not is_statistic else "BUFFER"
+    is_parameter = weight.kind == "PARAMETER"
+    return torch.nn.Parameter(weight.tensor, requires_grad=False) if is_parameter else weight.tensor
 
 
 def _program(
@@ -134,10 +150,10 @@ def _program(
 
     of_inputs = [
         signatures.InputSpec(
-            kind=signatures.InputKind[_kind(w)],
+            kind=signatures.InputKind[w.kind],
             arg=signatures.TensorArgument(name=w.node.name),
             target=w.name,
-            persistent=True if _kind(w) == "BUFFER" else None,
+            persistent=True if w.kind == "BUFFER" else None,
         )
         for w in weights
     ]
@@ -164,5 +180,5 @@ def _program(
         state_dict=state,
         range_constraints={},
         module_call_graph=[ModuleCallEntry(fqn="", signature=call)],
-        constants={w.name: w.tensor for w in weights if not w.named},
+        constants={w.name: w.tensor for w in weights if w.name not in state},
     )
