@@ -6,6 +6,9 @@ from typing import Any
 
 #: The library of PyTorch's quantised (PT2E) graphs.
 QUANTISED = "quantized_decomposed"
+#: A note in a node's ``custom`` metadata: the quantisation was exported from one that divides by
+#: the scale.  Torch, which cannot, multiplies by 1 / scale, rounded.
+DIVIDES = {"core_compiler.divides": True}
 
 
 def library(name: str) -> Any:

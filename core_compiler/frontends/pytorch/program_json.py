@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from core_compiler.support.torch_operators import library
+from core_compiler.support.torch_operators import DIVIDES, library
 
 
 class Unsafe(Exception):
@@ -30,7 +30,9 @@ _OPERATOR = re.compile(r"^torch\.ops\.([A-Za-z]\w*)\.([A-Za-z_]\w*)\.([A-Za-z]\w
 _FLOAT = re.compile(r"^(-?Infinity|NaN)$")
 
 #: Positions whose strings are only displayed or passed to an op as a string.
-_FREE = frozenset({"as_string", "as_strings", "stack_trace", "nn_module_stack", "torch_version"})
+_FREE = frozenset(
+    {"as_string", "as_strings", "custom", "stack_trace", "nn_module_stack", "torch_version"}
+)
 #: Positions whose strings become names in generated code.
 _NAMES = frozenset({"name", "as_name", "user_input_name"})
 #: Features without a safe reading: subgraphs, script objects, operators as values.
@@ -137,6 +139,8 @@ def _node(node: Any) -> dict:
     metadata = node.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     kept = {k: v for k, v in metadata.items() if k in ("stack_trace", "nn_module_stack")}
+    if metadata.get("custom") == json.dumps(DIVIDES):
+        kept["custom"] = json.dumps(DIVIDES)
     return {**node, "metadata": kept}
 
 

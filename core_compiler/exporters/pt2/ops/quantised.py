@@ -2,7 +2,8 @@
 
 ``quantize_per_tensor`` multiplies by 1 / scale, which is rounded, where ``core.quantize`` divides
 (unless it is ``reciprocal``): a quotient within a unit in the last place of the middle between two
-steps may become the other one.  With ``guards`` such a division is exported as ATen ops.
+steps may become the other one.  A note says so to our importer, which divides again.  With
+``guards`` such a division is exported as ATen ops.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from core_compiler.exporters.pt2.ops.conversion import limits
 from core_compiler.exporters.pt2.table import F32, I32, I64, Emitter, Node, core
 from core_compiler.ir import DType, Value
 from core_compiler.ops import typed
-from core_compiler.support.torch_operators import QUANTISED
+from core_compiler.support.torch_operators import DIVIDES, QUANTISED
 
 _LIBRARY = f"{QUANTISED}::"
 #: Dtypes of quantised values that torch has.
@@ -62,9 +63,13 @@ def quantize(g, op: typed.Quantize, x, scale, zero=None):
     kind, ends = dtypes.torch_dtype(op.dtype), _limits(op)
     if op.axis is None:
         parameters = _number_in(g, op.scale), _number_in(g, op.zero_point)
-        return g.call(f"{_LIBRARY}quantize_per_tensor", x, *parameters, *ends, kind)
-    zero = _zeros(g, op, zero)
-    return g.call(f"{_LIBRARY}quantize_per_channel", x, scale, zero, op.axis, *ends, kind)
+        made = g.call(f"{_LIBRARY}quantize_per_tensor", x, *parameters, *ends, kind)
+    else:
+        zero = _zeros(g, op, zero)
+        made = g.call(f"{_LIBRARY}quantize_per_channel", x, scale, zero, op.axis, *ends, kind)
+    if not op.reciprocal:
+        made.meta["custom"] = dict(DIVIDES)
+    return made
 
 
 def _zeros(g: Emitter, op: typed.Quantize | typed.Dequantize, zero: Node | None) -> Node:
