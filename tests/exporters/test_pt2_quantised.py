@@ -11,6 +11,8 @@ import torch
 
 import core_compiler as cc
 from core_compiler.driver.export import export
+from core_compiler.frontends.pytorch.archive import read_pt2
+from core_compiler.frontends.pytorch.importer import import_exported
 from core_compiler.ir import Block, Function, Module, Op
 from core_compiler.ops import evaluate, evaluate_block
 from core_compiler.ops.evaluation import constant_array
@@ -88,8 +90,11 @@ def test_each_border_has_our_bits(name):
 @pytest.mark.parametrize("axis", [None, 1])
 @pytest.mark.parametrize("reciprocal", [False, True])
 @pytest.mark.parametrize("kind", ["i8", "ui8", "i16"])
-def test_middles_between_two_steps(kind, reciprocal, axis):
-    """A quotient of 1 / scale has our bits in torch; a division has them with ``guards`` alone."""
+def test_middles_between_two_steps(kind, reciprocal, axis, tmp_path):
+    """A product with 1 / scale has our bits in torch; a division has them with ``guards`` alone.
+
+    Our importer reads both as they were.
+    """
     scales = np.array([0.013567418791353703, 0.1, 1 / 3, 0.5], F32)
     scales = scales if axis is not None else scales[:1]
     middles = (np.arange(-300, 300, dtype=F32) + F32(0.5))[:, None] * np.resize(scales, 4)
@@ -110,6 +115,10 @@ def test_middles_between_two_steps(kind, reciprocal, axis):
     assert counted(plain, "quantize") == 1 == counted(plain, "dequantize")
     found = in_torch(guarded, [x])
     assert [a.tobytes() for a in found] == [a.tobytes() for a in wanted]
+    (path,) = export(module, tmp_path / "m.pt2", **named(module))
+    back = import_exported(read_pt2(path)).module
+    again = evaluate_block(back.main.body, [x], back.weights)
+    assert [a.tobytes() for a in again] == [a.tobytes() for a in wanted]
     q = in_torch(plain, [x])[0][:-1].astype(np.int64) - wanted[0][:-1].astype(np.int64)
     assert np.abs(q).max() == (0 if reciprocal else 1)
 

@@ -25,6 +25,14 @@ from core_compiler.ops.builder import broadcast_shape
 from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.traits import has_trait
 
+#: The reasons why ops are unsupported.
+_UNSUPPORTED_REASONS = {
+    **dict.fromkeys(("if", "while"), "branches and loops are not exported to PyTorch"),
+    **dict.fromkeys(
+        ("householder", "reflect", "eigh", "orthogonal_columns"),
+        "torch leaves the signs of orthogonal factors open",
+    ),
+}
 #: Ops that the exporter itself translates.
 _OWN = frozenset({"constant", "broadcast", "group"})
 #: Ops whose handlers take operands of every dtype as they are.
@@ -195,7 +203,7 @@ class Exporter(Emitter):
         if name in _OWN or _is_empty(op):
             return ""
         if name not in TABLE:
-            return "no ATen op computes it"
+            return _UNSUPPORTED_REASONS.get(name, "no translation")
         form = FORMS.get(name)
         return "" if form is None or form(self, view(op)) else "no equivalent of this form"
 
