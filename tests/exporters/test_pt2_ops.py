@@ -39,9 +39,21 @@ FEW = settings(max_examples=examples(40))
 #: Dtypes without tensors in torch, and ops on ui64 without a kernel.
 NO_TENSORS = ("i4", "f8E4M3", "f8E4M3B11FNUZ", "f8E3M4", "f4E2M1FN")
 NO_KERNEL = (
-    "div", "max", "min", "rem", "mod", "lt", "le", "gt", "ge", "shr", "pow", "reduce_prod",
-    "reduce_max", "reduce_min",
-)  # fmt: skip
+    "div",
+    "max",
+    "min",
+    "rem",
+    "mod",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "shr",
+    "pow",
+    "reduce_prod",
+    "reduce_max",
+    "reduce_min",
+)
 #: Ops that are not exported, and why.
 REFUSED = {
     **dict.fromkeys(FACTORS, "torch leaves the signs of orthogonal factors open"),

@@ -48,8 +48,31 @@ COMPOSED = {
 #: Core ops on ui64 that are the same on i64 of equal bits.
 OF_BITS = frozenset(
     {
-        "add", "and", "bitnot", "concat", "cumsum", "eq", "gather_nd", "matmul", "mul", "ne", "or",
-        "pad", "reduce_and", "reduce_or", "reduce_sum", "reshape", "reverse", "select", "shl",
-        "slice", "stop_gradient", "sub", "take", "take_along", "transpose", "xor",
+        "add",
+        "and",
+        "bitnot",
+        "concat",
+        "cumsum",
+        "eq",
+        "gather_nd",
+        "matmul",
+        "mul",
+        "ne",
+        "or",
+        "pad",
+        "reduce_and",
+        "reduce_or",
+        "reduce_sum",
+        "reshape",
+        "reverse",
+        "select",
+        "shl",
+        "slice",
+        "stop_gradient",
+        "sub",
+        "take",
+        "take_along",
+        "transpose",
+        "xor",
     }
-)  # fmt: skip
+)

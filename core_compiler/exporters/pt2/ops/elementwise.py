@@ -11,9 +11,37 @@ _UNARY = {
     **{
         name: name
         for name in (
-            "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf",
-            "erfc", "exp", "exp2", "expm1", "floor", "log", "log10", "log1p", "log2", "neg",
-            "relu", "round", "rsqrt", "sigmoid", "silu", "sin", "sinh", "sqrt", "tan", "tanh",
+            "abs",
+            "acos",
+            "acosh",
+            "asin",
+            "asinh",
+            "atan",
+            "atanh",
+            "ceil",
+            "cos",
+            "cosh",
+            "erf",
+            "erfc",
+            "exp",
+            "exp2",
+            "expm1",
+            "floor",
+            "log",
+            "log10",
+            "log1p",
+            "log2",
+            "neg",
+            "relu",
+            "round",
+            "rsqrt",
+            "sigmoid",
+            "silu",
+            "sin",
+            "sinh",
+            "sqrt",
+            "tan",
+            "tanh",
             "trunc",
         )
     },
@@ -21,7 +49,7 @@ _UNARY = {
     "is_inf": "isinf",
     "is_nan": "isnan",
     "not": "logical_not",
-}  # fmt: skip
+}
 #: Core ops -> the ATen functions of two tensors, and whether a number may be the second.
 _BINARY = {
     "add": ("add.Tensor", True),
