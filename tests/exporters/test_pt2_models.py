@@ -156,7 +156,13 @@ print(json.dumps([str(made.dtype), list(made.shape), made.isfinite().all().item(
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--quantize", "int8", "--stage", "insert_quantization")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), marks=pytest.mark.slow),
+        ("--quantize", "int8", "--stage", "insert_quantization"),
+    ],
+)
 def test_the_command_line_writes_a_file_that_a_fresh_process_loads(options, tmp_path: Path):
     path = tmp_path / "m.pt2"
     command = [sys.executable, "-m", "workbench", "export", "digits-cnn", *options, "-o", str(path)]

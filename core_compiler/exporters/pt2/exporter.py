@@ -37,7 +37,8 @@ _UNSUPPORTED_REASONS = {
 _OWN = frozenset({"constant", "broadcast", "group"})
 #: Ops whose handlers take operands of every dtype as they are.
 _ANY_DTYPE = frozenset({"cast", "bitcast", "quantize", "dequantize", "if", "while"})
-_MANY_NUMBERS = 1 << 63
+#: The first integer that torch's numbers do not hold.
+_TOO_LARGE = 1 << 63
 
 
 def to_program(module: Module, inputs: Sequence[str], outputs: Sequence[str], guards: bool) -> Any:
@@ -253,5 +254,5 @@ def _number(array: np.ndarray) -> int | float | bool | None:
     if array.dtype == np.bool_:
         return bool(found)
     if np.issubdtype(array.dtype, np.integer):
-        return int(found) if int(found) < _MANY_NUMBERS else None
+        return int(found) if int(found) < _TOO_LARGE else None
     return float(found)

@@ -14,9 +14,6 @@ import numpy as np
 from core_compiler.exporters.pt2 import dtypes
 from core_compiler.exporters.pt2.ops.movement import padded
 from core_compiler.exporters.pt2.table import (
-    BOOL,
-    F32,
-    I32,
     I64,
     Emitter,
     Node,
@@ -116,23 +113,13 @@ def _scattered(g: Emitter, mode: str, x: Node, axis: int, where: Node, updates: 
     return g.cut(x, axis, 0, size)
 
 
-def _scatter(g: Emitter, op, x: Node, axis: int, where: Node, updates: Node) -> Node:
-    """Scatter; what torch combines in no booleans and narrow floats is combined in wider ones."""
-    kind = g.dtype(x)
-    wide = I32 if kind is BOOL else F32 if kind.is_float and kind.bits < 32 else kind
-    if op.mode == "set":
-        wide = kind
-    made = _scattered(g, op.mode, g.cast(x, wide), axis, where, g.cast(updates, wide))
-    return g.cast(made, kind)
-
-
 @core("scatter_along")
 @in_f32
 def scatter_along(g, op: typed.ScatterAlong, x, indices, updates):
     if 0 in op.indices.type.shape:
         return x
     where = _inside(g, op.indices, indices, op.result.type.shape[op.axis])
-    return _scatter(g, op, x, op.axis, where, updates)
+    return _scattered(g, op.mode, x, op.axis, where, updates)
 
 
 @core("scatter_nd")
@@ -146,11 +133,12 @@ def scatter_nd(g, op: typed.ScatterNd, x, indices, updates):
     rest = prod(shape[depth:])
     rows, columns = prod(shape[:depth]), (count, rest)
     table, updates = g.reshape(x, (rows, rest)), g.reshape(updates, columns)
-    where = (
-        _rows_inside(g, g.cast(indices, I64), shape[:depth]) if depth else g.full((count,), 0, I64)
-    )
+    if depth:
+        where = _rows_inside(g, g.cast(indices, I64), shape[:depth])
+    else:
+        where = g.full((count,), 0, I64)
     where = g.expand(g.reshape(where, (count, 1)), columns)
-    return g.reshape(_scatter(g, op, table, 0, where, updates), shape)
+    return g.reshape(_scattered(g, op.mode, table, 0, where, updates), shape)
 
 
 def _rows_inside(g: Emitter, where: Node, sizes: Sequence[int]) -> Node:
