@@ -65,6 +65,8 @@ OF_BITS = frozenset(
         "reduce_sum",
         "reshape",
         "reverse",
+        "scatter_along",
+        "scatter_nd",
         "select",
         "shl",
         "slice",

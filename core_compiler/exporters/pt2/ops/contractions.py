@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core_compiler.exporters.pt2 import dtypes
 from core_compiler.exporters.pt2.table import core
 from core_compiler.ops import typed
 
@@ -9,8 +10,7 @@ from core_compiler.ops import typed
 @core("matmul")
 def matmul(g, op: typed.Matmul, a, b):
     """Multiply in the dtype of the sums, which is the result's."""
-    kind = op.result.type.dtype
-    kind = g.dtype(a) if kind.bits < g.dtype(a).bits else kind  # of a narrow float or ui32
+    kind = dtypes.carrier(op.result.type.dtype)
     return g.call("matmul", g.cast(a, kind), g.cast(b, kind))
 
 

@@ -17,6 +17,7 @@ from core_compiler.exporters.pt2.table import (
     I64,
     Emitter,
     Node,
+    NotInTorch,
     core,
     in_f32,
     shape_of,
@@ -101,6 +102,12 @@ def _inside(g: Emitter, value: Value, where: Node, size: int) -> Node:
     return g.where(g.call("logical_and", low, high), where, g.scalar(size, I64))
 
 
+def _need_kernel(op: typed.Scatter) -> None:
+    """Refuse to order ui64, whose bits are read as i64."""
+    if op.mode in ("max", "min") and op.result.type.dtype is dtypes.UI64:
+        raise NotInTorch("torch has no kernel for ui64")
+
+
 def _scattered(g: Emitter, mode: str, x: Node, axis: int, where: Node, updates: Node) -> Node:
     """Scatter into a tensor with one more position on the axis, which takes what is dropped."""
     shape, size = shape_of(x), shape_of(x)[axis]
@@ -116,6 +123,7 @@ def _scattered(g: Emitter, mode: str, x: Node, axis: int, where: Node, updates: 
 @core("scatter_along")
 @in_f32
 def scatter_along(g, op: typed.ScatterAlong, x, indices, updates):
+    _need_kernel(op)
     if 0 in op.indices.type.shape:
         return x
     where = _inside(g, op.indices, indices, op.result.type.shape[op.axis])
@@ -126,6 +134,7 @@ def scatter_along(g, op: typed.ScatterAlong, x, indices, updates):
 @in_f32
 def scatter_nd(g, op: typed.ScatterNd, x, indices, updates):
     """Scatter rows into the tensor whose leading axes are one."""
+    _need_kernel(op)
     shape, places = op.result.type.shape, op.indices.type.shape
     if 0 in op.updates.type.shape:
         return x
