@@ -29,6 +29,7 @@ _MLIR = "core_compiler.exporters.mlir:write"
 #: File extension -> its format; an extension precedes others that are a suffix of it.
 FORMATS = {
     ".onnx": Format("an ONNX model", "core_compiler.exporters.onnx:write"),
+    ".pt2": Format("a PyTorch exported program", "core_compiler.exporters.pt2:write"),
     ".py": Format("NumPy source", "core_compiler.exporters.numpy_source:write"),
     ".tosa.mlir": Format("TOSA", _MLIR, {"dialect": "tosa"}),
     ".linalg.mlir": Format("linalg on tensors", _MLIR, {"dialect": "linalg"}),

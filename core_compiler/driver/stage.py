@@ -62,8 +62,9 @@ class Stage:
     def export(self, path: str | Path, **options: Any) -> list[Path]:
         """Write the stage to a file for another tool and return the written files.
 
-        Formats: ``.onnx``, ``.py`` (NumPy), ``.tosa.mlir``, ``.linalg.mlir``, or ``.mlir`` (our IR,
-        any level). ``options`` are the format's own; see `core_compiler.driver.export`.
+        Formats: ``.onnx``, ``.pt2`` (PyTorch), ``.py`` (NumPy), ``.tosa.mlir``, ``.linalg.mlir``,
+        or ``.mlir`` (our IR, any level). ``options`` are the format's own; see
+        `core_compiler.driver.export`.
         """
         from core_compiler.driver.export import export
         from core_compiler.frontends.base import unique_names

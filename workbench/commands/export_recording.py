@@ -1,7 +1,7 @@
 """``workbench export RUN -o FILE``: a copy, a trace, a stage or tables of a recording.
 
 ``-o FILE.run``: a complete copy; ``-o FILE.trace.json``: a trace for Perfetto; ``--stage N -o
-x.mlir`` (or ``.dot``, ``.svg``): a stage; ``-o x.onnx`` (or ``.py``, ``.tosa.mlir``,
+x.mlir`` (or ``.dot``, ``.svg``): a stage; ``-o x.onnx`` (or ``.pt2``, ``.py``, ``.tosa.mlir``,
 ``.linalg.mlir``): a stage with its weights, for other tools; ``-o x.graph.json``: graphs for Model
 Explorer; ``--tables csv``: every table.
 """
@@ -33,8 +33,9 @@ def add_arguments(parser) -> None:
         "--output",
         metavar="FILE",
         help="a .run, a .json (a trace for Perfetto), a .graph.json (for Model Explorer), with "
-        "--stage a .mlir, .dot or .svg; a .onnx, .py (NumPy), .tosa.mlir or .linalg.mlir of a "
-        "stage with its weights; a table as .csv or .parquet, a folder for --tables",
+        "--stage a .mlir, .dot or .svg; a .onnx, .pt2 (PyTorch), .py (NumPy), .tosa.mlir or "
+        ".linalg.mlir of a stage with its weights; a table as .csv or .parquet, a folder for "
+        "--tables",
     )
     parser.add_argument(
         "--stage",

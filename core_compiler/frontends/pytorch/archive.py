@@ -19,6 +19,7 @@ from typing import Any
 from core_compiler.frontends.pytorch.program_json import Unsafe, checked
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import need_regular
+from core_compiler.support.torch_operators import QUANTISED, library
 
 TRUST = "if you trust the file's author, pass --trust to read it with torch's own loader"
 DAMAGED = "the file is damaged or in another format; export it again"
@@ -66,6 +67,7 @@ def read_pt2(path: Path | str, trust: bool = False):
 def _load_trusted(path: Path):
     import torch
 
+    library(QUANTISED)
     try:
         return torch.export.load(path)
     except Exception as error:

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from core_compiler.support.torch_operators import DIVIDES, library
+
 
 class Unsafe(Exception):
     """The program needs a feature that requires trust; the message names it."""
@@ -28,7 +30,9 @@ _OPERATOR = re.compile(r"^torch\.ops\.([A-Za-z]\w*)\.([A-Za-z_]\w*)\.([A-Za-z]\w
 _FLOAT = re.compile(r"^(-?Infinity|NaN)$")
 
 #: Positions whose strings are only displayed or passed to an op as a string.
-_FREE = frozenset({"as_string", "as_strings", "stack_trace", "nn_module_stack", "torch_version"})
+_FREE = frozenset(
+    {"as_string", "as_strings", "custom", "stack_trace", "nn_module_stack", "torch_version"}
+)
 #: Positions whose strings become names in generated code.
 _NAMES = frozenset({"name", "as_name", "user_input_name"})
 #: Features without a safe reading: subgraphs, script objects, operators as values.
@@ -135,6 +139,8 @@ def _node(node: Any) -> dict:
     metadata = node.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     kept = {k: v for k, v in metadata.items() if k in ("stack_trace", "nn_module_stack")}
+    if metadata.get("custom") == json.dumps(DIVIDES):
+        kept["custom"] = json.dumps(DIVIDES)
     return {**node, "metadata": kept}
 
 
@@ -147,7 +153,7 @@ def _check_target(target: str) -> None:
     import torch
 
     space, packet, overload = match.groups()
-    found = getattr(getattr(getattr(torch.ops, space), packet, None), overload, None)
+    found = getattr(getattr(library(space), packet, None), overload, None)
     if not isinstance(found, torch._ops.OpOverload):
         raise Unsafe(f"it calls {target[:80]!r}, which is not in this version of torch")
 

@@ -1,6 +1,7 @@
 """Quantisation: the ops of PyTorch's PT2E graphs and of torchao, and fake quantisation.
 
-They multiply by 1 / scale, computed in f64 where the scale is a Python number.
+They multiply by 1 / scale, computed in f64 where the scale is a Python number; those that were
+exported from divisions by the scale, which a note in the file says, become divisions again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from core_compiler.frontends.pytorch.aten.table import NotSupported, aten
 from core_compiler.frontends.pytorch.tensors import dtype_of
 from core_compiler.ir import DType, Value, dtype
 from core_compiler.ops.quantised import integer_range
+from core_compiler.support.torch_operators import DIVIDES
 
 F32, F64, I32, I64 = map(dtype, ("f32", "f64", "i32", "i64"))
 PREFIX = "quantized_decomposed."
@@ -58,8 +60,8 @@ def _quantised(b, x: Value, scale, zero, axis: int | None, low, high, kind: DTyp
 
 def _composite(b, x, scale, zero, axis, low, high, kind) -> Value:
     whole = _scalar(b, zero, kind) if axis is None else b.to(zero, kind)
-    made = b.quantize(x, scale, whole, dtype=kind, axis=axis, low=low, high=high, reciprocal=True)
-    return made
+    how = {"reciprocal": not DIVIDES.items() <= (b.node.meta.get("custom") or {}).items()}
+    return b.quantize(x, scale, whole, dtype=kind, axis=axis, low=low, high=high, **how)
 
 
 @aten(f"{PREFIX}quantize_per_tensor")
