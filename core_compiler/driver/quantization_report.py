@@ -236,7 +236,8 @@ def sqnr(exact: np.ndarray, quantised: np.ndarray) -> float:
 def _decibels(signal: float, noise: float) -> float:
     if noise == 0:
         return inf
-    return 10 * log10(signal / noise) if signal else -inf
+    # Squares of masks have no quotient in f64.
+    return 10 * (log10(signal) - log10(noise)) if signal and noise < inf else -inf
 
 
 def cosine(exact: np.ndarray, quantised: np.ndarray) -> float:

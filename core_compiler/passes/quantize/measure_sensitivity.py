@@ -157,4 +157,4 @@ def _power(array: np.ndarray) -> float:
 def _decibels(signal: float, noise: float) -> float:
     if not noise:
         return inf
-    return 10 * log10(signal / noise) if signal else -inf
+    return 10 * (log10(signal) - log10(noise)) if signal and noise < inf else -inf
