@@ -148,7 +148,7 @@ class _Mask:
 
     @property
     def endless(self) -> bool:
-        """Whether infinity hides the scores that are not shown."""
+        """True if infinity hides the scores that are not shown."""
         return all(number == -np.inf for _, number in self.hides)
 
     @property
@@ -159,7 +159,7 @@ class _Mask:
 
     @property
     def absorbs(self) -> bool:
-        """Whether sums with the number are the number, even in f64."""
+        """True if sums with the number are the number, even in f64."""
         return len(self.hides) == 1 and -np.inf < self.hides[0][1] < -(2.0**60)
 
     def all_show(self, b: Builder) -> Value:
