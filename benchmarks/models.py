@@ -84,7 +84,7 @@ def main() -> None:
         rows.append(row)
         print(json.dumps(row), flush=True)
         if arguments.output:
-            write_rows(arguments.output, what, rows, machine(arguments.threads))
+            write_rows(arguments.output, what, rows, arguments.threads)
 
 
 def model_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -119,11 +119,11 @@ def decode_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def write_rows(path: Path, what: str, rows: Sequence[dict[str, Any]], on: dict) -> None:
+def write_rows(path: Path, what: str, rows: Sequence[dict[str, Any]], threads: int) -> None:
     """Add rows to a file, in the place of those of the same model, dtype and batch."""
     kept = json.loads(path.read_text()) if path.exists() else {}
     by_key = {_key(row): row for row in (*kept.get(what, ()), *rows)}
-    kept |= {"machine": on, what: list(by_key.values())}
+    kept |= {"machine": machine(threads), what: list(by_key.values())}
     path.write_text(json.dumps(kept, indent=1) + "\n")
 
 

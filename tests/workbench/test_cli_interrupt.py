@@ -64,7 +64,7 @@ def test_ctrl_c_leaves_a_recording_that_can_be_read(tmp_path, command):
         assert recording.status == "cancelled"
         names = [stage.pass_name for stage in recording.stages()]
         assert names[0] == "import"
-        assert names[-1] == "eliminate_dead_code#3"
+        assert names[-1] == "lay_out_weights"
         assert list(recording.module(len(names) - 1).walk())
     assert "this recording is cancelled" in command.text("passes", path)
     code, _, err = command("memory", path)
@@ -102,5 +102,5 @@ def test_a_killed_compile_leaves_every_finished_stage(tmp_path, command):
     code, _, _ = stopped("-o", path, how=signal.SIGKILL)
     assert code == -signal.SIGKILL
     text = command.text("passes", path)
-    assert "eliminate_dead_code#3" in text
+    assert "lay_out_weights" in text
     assert "this recording is interrupted" in text
