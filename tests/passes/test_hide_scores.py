@@ -9,6 +9,7 @@ import torch
 import core_compiler as cc
 from core_compiler.driver.quantization_report import report
 from tests.passes.quantised import broken
+from tests.slow import slow_but
 
 CAUSAL = torch.ones(6, 6).tril() > 0
 
@@ -60,6 +61,7 @@ MASKS = {
 }
 
 
+QUICK = ("1 - mask, times a number", "infinity where hidden", "two numbers", "positions and a mask")
 #: Another mask, in which each row shows something.
 OTHER = np.array([[1, 0, 1, 0, 1, 1], [1, 1, 0, 1, 1, 1]])
 
@@ -72,7 +74,7 @@ def _compiled(mask, shown):
     return cc.compile(model, (x.numpy(), shown), quantize=quantize, check=True), model, x
 
 
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("name", slow_but(QUICK, MASKS))
 def test_a_mask_that_is_added_selects(name):
     shown = np.array([[0, 1, 1, 1, 0, 0], [1] * 6])  # the first row may show nothing
     if "infinity" in name:
