@@ -42,6 +42,9 @@ MASKS = {
     "infinity where hidden": lambda shown: torch.where(shown[:, None, :] > 0, 0.0, float("-inf")),
     "a number where shown": lambda shown: torch.where(shown[:, None, :] == 0, -1e4, 0.0),
     "constants": lambda shown: torch.zeros(6, 6).masked_fill(~CAUSAL, -100.0),
+    "constants with positions": lambda shown: (
+        torch.arange(36.0).reshape(6, 6).masked_fill(~CAUSAL, -1e9) / 36
+    ),
     "a sum of two": both,
     "positions, and a number where hidden": lambda shown: torch.where(
         shown[:, None, :] > 0, torch.arange(6.0) * 0.25, torch.finfo(torch.float32).min
@@ -61,7 +64,13 @@ MASKS = {
 }
 
 
-QUICK = ("1 - mask, times a number", "infinity where hidden", "two numbers", "positions and a mask")
+QUICK = (
+    "constants with positions",
+    "1 - mask, times a number",
+    "infinity where hidden",
+    "two numbers",
+    "positions and a mask",
+)
 #: Another mask, in which each row shows something.
 OTHER = np.array([[1, 0, 1, 0, 1, 1], [1, 1, 0, 1, 1, 1]])
 

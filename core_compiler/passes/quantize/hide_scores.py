@@ -21,6 +21,8 @@ from core_compiler.passes.quantize.roles import constant_of, is_constant
 
 #: A number that hides: added to a score, it leaves exp(-64) of the score's share or less.
 HIDES = -64.0
+#: A number that hides among others that are added: no score is as large.
+FAR = -(2.0**13)
 BOOL, I32 = dtype("i1"), dtype("i32")
 #: Classes of values for which sums and selections differ; positions: integers but 0 and 1.
 EXCEPT_FOR = ("infinities", "largest", "nan", "positions")
@@ -197,12 +199,16 @@ class _Masks:
 
     def _constant(self, b: Builder, value: Value) -> _Mask | None:
         array = constant_of(value, self.rewriter, self.module)
-        shown, endless = array == 0, np.isneginf(array)
-        if not (shown | (array <= HIDES)).all():
+        shown, endless = array > HIDES, np.isneginf(array)
+        if np.isnan(array).any() or (endless.any() and not (shown | endless).all()):
             return None
-        if endless.any() and not (shown | endless).all():
-            return None
-        return _Mask(((b.constant(shown), float(array.min(initial=0.0)) or HIDES),))
+        hides = ((b.constant(shown), float(array.min(initial=0.0)) or HIDES),)
+        rest = np.where(shown, array, 0)
+        if not rest.any():
+            return _Mask(hides)
+        if shown.all() or array[~shown].max() > FAR:
+            return None  # numbers that are added
+        return _Mask(hides, b.constant(rest.astype(array.dtype)))
 
     def _viewed(self, b: Builder, maker: Op) -> _Mask | None:
         inner = self.mask(b, maker.operands[0])
