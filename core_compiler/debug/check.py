@@ -21,7 +21,16 @@ from core_compiler.debug.claims import check_claim
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.metric import distance
 from core_compiler.debug.results import counting
-from core_compiler.ir import BufferType, Module, Op, OpaqueType, Rewrite, TensorType, Value
+from core_compiler.ir import (
+    BufferType,
+    Module,
+    Op,
+    OpaqueType,
+    Rewrite,
+    Rounding,
+    TensorType,
+    Value,
+)
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.replay import differences, unproven
 from core_compiler.support.errors import InternalError, UserError
@@ -365,12 +374,7 @@ class Checker:
             return record("unchecked", note=f"no tensor value: {error}")
         allowed = rewrite.tolerance
         if rewrite.rounding is not None:
-            ends = rewrite.rounding.low, rewrite.rounding.high
-            changed = [a is not b for a, b in pairs]
-            old = [np.clip(a, *ends) if c else a for a, c in zip(old, changed, strict=True)]
-            rounded = (a for a, c in zip(old, changed, strict=True) if c and a.size)
-            largest = max((float(np.abs(a).max()) for a in rounded), default=0.0)
-            allowed = rewrite.rounding.error / largest if largest else 0.0
+            old, allowed = _limited(rewrite.rounding, pairs, old)
         worst, value = 0.0, pairs[0][0]
         where: tuple[int, ...] = ()
         elements: dict[str, float] = {}
@@ -445,6 +449,22 @@ class Checker:
             outer = {v: made[v] if v in made else self.values[v] for v in read}
             made.update(zip(op.results, self.evaluator.op(op, arrays, outer), strict=True))
         return [made[v] if v in made else self.values[v] for v in wanted]
+
+
+def _limited(
+    rounding: Rounding, pairs: Sequence[tuple[Value, Value]], old: Sequence[np.ndarray]
+) -> tuple[list[np.ndarray], float]:
+    """Return the old tensors, the replaced one limited, and the tolerance relative to its largest.
+
+    A value that the new ops define again keeps its tensor.
+    """
+    ends = rounding.low, rounding.high
+    limited = [
+        array if a is b else np.clip(array, *ends) for (a, b), array in zip(pairs, old, strict=True)
+    ]
+    changed = [array for (a, b), array in zip(pairs, limited, strict=True) if a is not b]
+    largest = max((float(np.abs(array).max(initial=0.0)) for array in changed), default=0.0)
+    return limited, rounding.error / largest if largest else 0.0
 
 
 def _tensors(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, log10, nan
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from core_compiler.kernel_ir.scalars import integer_range
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.traits import has_trait
+from core_compiler.passes.quantize.evaluation import decibels
 from core_compiler.passes.quantize.insert_quantization import KEPT, QUANTISED, Quantised
 from core_compiler.passes.quantize.integerize import integers
 from core_compiler.passes.quantize.measure_sensitivity import SENSITIVITY
@@ -89,10 +90,8 @@ def measured(made: Compilation) -> QuantisationRecord | None:
     if known is None or None in passes:
         return None
     observed, inserted, integerized = (stage for stage in passes if stage is not None)
-    count, left = (
-        len(integerized.rewrites),
-        left_float(integerized.module, made.facts.get(KEPT, {})),
-    )
+    count = len(integerized.rewrites)
+    left = left_float(integerized.module, made.facts.get(KEPT, {}))
     if made.inputs is None:
         return QuantisationRecord(count, None, (), left)
     made.observer.progress("measure what quantisation lost", 0, 0)
@@ -187,7 +186,7 @@ class _Losses:
                 exact = floats[ends[value]].astype(np.float64)
                 signal += float((exact**2).sum())
                 noise += float(((array - exact) ** 2).sum())
-        return _decibels(signal, noise)
+        return decibels(signal, noise)
 
     def _loss(self, before: Value, exact: np.ndarray, array: np.ndarray) -> QuantisedRecord:
         integers, low, high, step = self._covered(self._dequantised[before])
@@ -230,14 +229,7 @@ class _Losses:
 def sqnr(exact: np.ndarray, quantised: np.ndarray) -> float:
     """Return the ratio of the power of numbers to that of their error, in decibels."""
     wide = exact.astype(np.float64)
-    return _decibels(float((wide**2).sum()), float(((quantised - wide) ** 2).sum()))
-
-
-def _decibels(signal: float, noise: float) -> float:
-    if noise == 0:
-        return inf
-    # Squares of masks have no quotient in f64.
-    return 10 * (log10(signal) - log10(noise)) if signal and noise < inf else -inf
+    return decibels(float((wide**2).sum()), float(((quantised - wide) ** 2).sum()))
 
 
 def cosine(exact: np.ndarray, quantised: np.ndarray) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf, log10
 
 import numpy as np
 
@@ -42,6 +43,14 @@ def values_of(
             numbers = _numbers(value, array)
             if numbers is not None:
                 yield value, numbers
+
+
+def decibels(signal: float, noise: float) -> float:
+    """Return the ratio of two powers in decibels."""
+    if not noise:
+        return inf
+    # Squares of masks have no quotient in f64.
+    return 10 * (log10(signal) - log10(noise)) if signal and noise < inf else -inf
 
 
 def by_op(

@@ -75,12 +75,11 @@ def entropy_range(histogram: Histogram, full: Range) -> Range:
     merged into as many bins as a byte has integers there, and compared by the Kullback-Leibler
     divergence. Numbers of one sign have all integers on their side.
     """
-    counts, merged = histogram.counts, MERGED_BINS
-    bins = histogram.bins
-    while bins > merged and int(counts.sum()) < PER_BIN * bins:
+    merged, bins = MERGED_BINS, histogram.bins
+    while bins > merged and int(histogram.counts.sum()) < PER_BIN * bins:
         bins //= 2
-    counts = counts.reshape(bins, -1).sum(1)
-    middle = len(counts) // 2  # zeros have no error in any range
+    counts = histogram.counts.reshape(bins, -1).sum(1)
+    middle = bins // 2  # zeros have no error in any range
     counts[middle - 1 : middle + 1] = counts[middle - 2], counts[middle + 1]
     if not full.low < 0 < full.high:
         counts, merged = counts + counts[::-1], 2 * merged

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, log10
 
 import numpy as np
 from typing_extensions import override
@@ -12,6 +11,7 @@ from typing_extensions import override
 from core_compiler.ir import Module, Op, Rewriter, Value, dtype
 from core_compiler.ops.evaluation import evaluate
 from core_compiler.passes.base import Pass
+from core_compiler.passes.quantize.evaluation import decibels
 from core_compiler.passes.quantize.insert_quantization import (
     KEPT,
     constant_of,
@@ -100,7 +100,7 @@ def _sensitivities(module: Module, observed: Observed) -> list[Sensitive]:
             noise[op] += sum(
                 _power(changed[v].astype(np.float64) - exact[v]) for v in outputs if v in changed
             )
-    return [Sensitive(op, parts_of(op, rewriter), _decibels(signal, noise[op])) for op in weighted]
+    return [Sensitive(op, parts_of(op, rewriter), decibels(signal, noise[op])) for op in weighted]
 
 
 def _one_quantised(
@@ -152,9 +152,3 @@ def _weights(op: Op, rewriter: Rewriter, module: Module) -> np.ndarray | None:
 
 def _power(array: np.ndarray) -> float:
     return float(np.cumsum(array.astype(np.float64).ravel() ** 2)[-1])
-
-
-def _decibels(signal: float, noise: float) -> float:
-    if not noise:
-        return inf
-    return 10 * (log10(signal) - log10(noise)) if signal and noise < inf else -inf

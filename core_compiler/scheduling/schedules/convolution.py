@@ -125,11 +125,8 @@ def depthwise(
 
 def _several_pixels(s: Scheduled, pixels: str) -> Scheduled:
     """Return the schedule with several pixels of a row at a time, those within the image alone."""
-    s = s.apply(mark, pixels, "vector")
-    if not is_legal(interior, s.function, pixels):
-        return s.apply(jam, pixels, PIXELS) if is_legal(jam, s.function, pixels, PIXELS) else s
-    s = s.apply(interior, pixels)
-    for name in ranges(s.function, pixels):
-        if is_legal(jam, s.function, name, PIXELS):
-            s = s.apply(jam, name, PIXELS)
-    return s
+    s, names = s.apply(mark, pixels, "vector"), [pixels]
+    if is_legal(interior, s.function, pixels):
+        s = s.apply(interior, pixels)
+        names = ranges(s.function, pixels)
+    return s.each(jam, [n for n in names if is_legal(jam, s.function, n, PIXELS)], PIXELS)
