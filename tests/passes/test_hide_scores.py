@@ -55,6 +55,10 @@ MASKS = {
     "one number twice": lambda shown: (
         torch.where(CAUSAL, 0.0, -1e4) + (1 - shown[:, None, :].float()) * -1e4
     ),
+    "the least number twice": lambda shown: (
+        torch.where(CAUSAL, 0.0, torch.finfo(torch.float32).min)
+        + (1 - shown[:, None, :].float()) * torch.finfo(torch.float32).min
+    ),
     "positions and a mask": lambda shown: (
         (1 - shown[:, None, :].float()) * -1e9 + torch.arange(6.0) * 0.25
     ),
@@ -65,6 +69,7 @@ MASKS = {
 
 
 QUICK = (
+    "the least number twice",
     "constants with positions",
     "1 - mask, times a number",
     "infinity where hidden",
@@ -105,8 +110,12 @@ def test_a_mask_that_is_added_selects(name):
         (lambda shown: shown[:, None, :] * -1.5, [[1] * 6] * 2),
         (minus(-1.5), [[1, 1, 1, 1, 0, 0], [1] * 6]),
         (minus(-10000.0), [[1, 1, 1, 1, 1, 2], [1] * 6]),
+        (
+            lambda shown: torch.where(CAUSAL, 0.0, -1e4) + minus(-3e38)(shown),
+            [[1, 1, 1, 1, 0, 0], [1] * 6],
+        ),
     ],
-    ids=["biases", "a small number", "integers that are not 0 or 1"],
+    ids=["biases", "a small number", "integers that are not 0 or 1", "far apart"],
 )
 def test_what_is_no_mask_is_added(mask, shown):
     made, _, _ = _compiled(mask, np.array(shown))

@@ -23,6 +23,8 @@ from core_compiler.passes.quantize.roles import constant_of, is_constant
 HIDES = -64.0
 #: A number that hides among others that are added: no score is as large.
 FAR = -(2.0**13)
+#: Sums with a lower number are that number in f64 too.
+ABSORBS = -(2.0**60)
 BOOL, I32 = dtype("i1"), dtype("i32")
 #: Classes of values for which sums and selections differ; positions: integers but 0 and 1.
 EXCEPT_FOR = ("infinities", "largest", "nan", "positions")
@@ -38,7 +40,9 @@ class HideScores(Pass):
     """
 
     exact = False
-    tolerance = "shares of hidden scores, exp(-64) or less, become 0"
+    tolerance = (
+        "shares of hidden scores, exp(-64) or less, become 0; scores lose no bits to a large number"
+    )
     data: str = ""
 
     @override
@@ -80,13 +84,13 @@ def _hide(softmax: Op, rewriter: Rewriter, masks: _Masks) -> bool:
     assert total is not None
     b = Builder(masks.module.weights)
     found = masks.mask(b, total.result)
-    if found is None or found.rest is None:
+    if found is None or found.rest is None or found.is_mixed:
         return False
-    if found.absorbs:  # also in f64: a row without visible scores is uniform
-        visible, hidden = found.hides[0][0], float(np.finfo(np.float32).min)
-    else:
-        visible, hidden = _visible(b, found, typed.Softmax.of(softmax).axis), float("-inf")
-    shown = b.select(visible, found.rest, b.scalar_like(hidden, found.rest))
+    rest = found.rest
+    if found.absorbs:  # a row without visible scores is uniform
+        rest = b.select(found.all_show(b), rest, b.scalar_like(0, rest))
+    visible = _visible(b, found, typed.Softmax.of(softmax).axis)
+    shown = b.select(visible, rest, b.scalar_like(float("-inf"), rest))
     b.ops.append(softmax.substitute({total.result: shown}).with_(origin=None))
     made = _makers(total.result, {v for op in b.ops for v in op.operands}, rewriter)
     rewriter.replace(
@@ -154,15 +158,21 @@ class _Mask:
         return all(number == -np.inf for _, number in self.hides)
 
     @property
-    def step(self) -> float:
-        """The step of f32 at the sum of the numbers; 0 if infinity hides."""
-        is_exact = self.endless or self.absorbs
-        return 0.0 if is_exact else -sum(n for _, n in self.hides) * 2.0**-23
+    def absorbs(self) -> bool:
+        """True if sums of scores with the numbers are the numbers, even in f64."""
+        return not self.endless and all(number < ABSORBS for _, number in self.hides)
 
     @property
-    def absorbs(self) -> bool:
-        """True if sums with the number are the number, even in f64."""
-        return len(self.hides) == 1 and -np.inf < self.hides[0][1] < -(2.0**60)
+    def is_mixed(self) -> bool:
+        """True if some of the numbers absorb and others do not."""
+        return len({number < ABSORBS for _, number in self.hides}) > 1
+
+    @property
+    def step(self) -> float:
+        """The step of f32 at the sum of the numbers; 0 if it does not matter."""
+        if self.endless or self.absorbs:
+            return 0.0
+        return -sum(number for _, number in self.hides) * 2.0**-23
 
     def all_show(self, b: Builder) -> Value:
         """Return the scores that all parts show."""
