@@ -43,6 +43,12 @@ class Missing:
     reason: str
     of: Op
 
+    @property
+    def told(self) -> tuple[Op, str]:
+        """The op of the model, and the reason with the part that lacks."""
+        part = "" if self.of is self.op else f", for {self.op.kind} in it"
+        return self.of, f"{self.reason}{part}"
+
 
 @dataclass
 class Expansion:

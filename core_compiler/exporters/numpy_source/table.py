@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from core_compiler.exporters.numpy_source.text import atom, dtype_text
+from core_compiler.exporters.translations import Translations
 from core_compiler.ir import DType, dtype
 from core_compiler.ir.views import OpView
 
@@ -22,18 +22,8 @@ __all__ = ["TABLE", "cast", "core", "in_f32"]
 #: results (a tuple if there are several).  Operands are names, calls and indices, which need
 #: no parentheses.  Operands of an elementwise op may not be broadcast yet, and scalars next to an
 #: array are literals.
-TABLE: dict[str, Callable[..., str]] = {}
-
-
-def core(*names: str):
-    """Register a handler for these core ops."""
-
-    def enter(handler):
-        for name in names:
-            TABLE[name] = handler
-        return handler
-
-    return enter
+TABLE = Translations()
+core = TABLE.core
 
 
 def cast(expression: str, wanted: DType) -> str:

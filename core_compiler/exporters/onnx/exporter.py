@@ -20,7 +20,8 @@ from core_compiler.exporters.expansion import Expansion, Missing, Vocabulary
 from core_compiler.exporters.onnx import dtypes, ops
 from core_compiler.exporters.onnx.graph import Graph, Tensor
 from core_compiler.exporters.onnx.ranges import Ranges
-from core_compiler.exporters.onnx.table import FORMS, TABLE, Emitter, NotInOnnx
+from core_compiler.exporters.onnx.table import TABLE, Emitter, NotInOnnx
+from core_compiler.exporters.translations import is_empty
 from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value, as_array
 from core_compiler.ops import typed
 from core_compiler.ops.base import view
@@ -43,16 +44,6 @@ _UNSUPPORTED_REASONS = {
 
 #: Ops that become nodes only if a user needs them.
 _LAZY = frozenset({"constant", "broadcast", "group"})
-
-
-def _is_empty(op: Op) -> bool:
-    """Return whether an op without regions has no elements as its results."""
-    return not op.regions and all(v.type.elements == 0 for v in op.results)
-
-
-def _as_gap(missing: Missing) -> Gap:
-    op, of = missing.op, missing.of
-    return Gap(of, missing.reason if of is op else f"{missing.reason}, for {op.kind} in it")
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +126,7 @@ class Exporter(Emitter):
         try:
             results = self._translate(op)
         except NotInOnnx as gap:
-            self.gaps.append(_as_gap(Missing(op, str(gap), self.op)))
+            self.gaps.append(Gap(*Missing(op, str(gap), self.op).told))
             results = [Tensor(v.type.dtype, v.type.shape) for v in op.results]
         finally:
             self.op = outer
@@ -155,7 +146,7 @@ class Exporter(Emitter):
         missing = self.refuses(op) or self.lacks(op)
         if missing:
             raise NotInOnnx(missing)
-        if _is_empty(op):
+        if is_empty(op):
             return [self.constant(np.empty(v.type.shape, v.type.dtype.numpy)) for v in op.results]
         handler = TABLE[short(op)]
         if has_trait(op, "elementwise"):
@@ -167,13 +158,9 @@ class Exporter(Emitter):
 
     def lacks(self, op: Op) -> str:
         """Return why ONNX does not have this form of an op, or ""."""
-        name = short(op)
-        if name in _LAZY or _is_empty(op):
+        if short(op) in _LAZY or is_empty(op):
             return ""
-        if name not in TABLE:
-            return _UNSUPPORTED_REASONS.get(name, "no translation")
-        form = FORMS.get(name)
-        return "" if form is None or form(self, view(op)) else "no equivalent of this form"
+        return TABLE.lacks(self, op, _UNSUPPORTED_REASONS)
 
     def refuses(self, op: Op) -> str:
         """Return why the opset has no tensors of the op's dtypes, or ""."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -11,11 +11,12 @@ import numpy as np
 
 from core_compiler.exporters.onnx import dtypes
 from core_compiler.exporters.onnx.graph import Graph, Node, Tensor
+from core_compiler.exporters.translations import Translations
 from core_compiler.ir import DType, Op, Value, dtype
 
 BOOL, F32, I32, I64 = map(dtype, ("i1", "f32", "i32", "i64"))
 
-__all__ = ["FORMS", "TABLE", "Emitter", "NotInOnnx", "core", "in_f32"]
+__all__ = ["TABLE", "Emitter", "NotInOnnx", "core", "in_f32"]
 
 
 class NotInOnnx(Exception):
@@ -25,22 +26,8 @@ class NotInOnnx(Exception):
 #: ``add`` for ``core.add`` -> ``handler(emitter, view of op, *operands)``.  It returns the results.
 #: Operands of an elementwise op may not be broadcast yet; the result of the ``op`` passed to its
 #: handler has the shape that they broadcast to.
-TABLE: dict[str, Callable[..., Tensor | Sequence[Tensor]]] = {}
-#: ``(emitter, view of op)``: whether ONNX has this form of an op; other forms are expanded.
-FORMS: dict[str, Callable[[Emitter, Any], bool]] = {}
-
-
-def core(*names: str, when: Callable[[Emitter, Any], bool] | None = None):
-    """Register a handler for these core ops, for the forms of them that ONNX has (``when``)."""
-
-    def enter(handler):
-        for name in names:
-            TABLE[name] = handler
-            if when is not None:
-                FORMS[name] = when
-        return handler
-
-    return enter
+TABLE = Translations()
+core = TABLE.core
 
 
 def in_f32(handler):

@@ -17,7 +17,8 @@ from core_compiler.exporters.base import Gap, entry, is_uniform, short, unsuppor
 from core_compiler.exporters.expansion import Expansion, Missing, Vocabulary
 from core_compiler.exporters.pt2 import dtypes, ops
 from core_compiler.exporters.pt2.program import Weights, assemble, legal
-from core_compiler.exporters.pt2.table import FORMS, TABLE, Emitter, Node, NotInTorch, shape_of
+from core_compiler.exporters.pt2.table import TABLE, Emitter, Node, NotInTorch, shape_of
+from core_compiler.exporters.translations import is_empty
 from core_compiler.ir import Block, DType, Module, Op, Resource, Value, as_array
 from core_compiler.ops import typed
 from core_compiler.ops.base import view
@@ -102,16 +103,11 @@ class Exporter(Emitter):
         try:
             results = self._translate(op)
         except NotInTorch as gap:
-            self.gaps.append(self._gap(Missing(op, str(gap), self.op)))
+            self.gaps.append(Gap(*Missing(op, str(gap), self.op).told))
             results = [self.full(v.type.shape, 0, _stand_in(v.type.dtype)) for v in op.results]
         finally:
             self.op = outer
         self.env.update(zip(op.results, results, strict=True))
-
-    @staticmethod
-    def _gap(missing: Missing) -> Gap:
-        op, of = missing.op, missing.of
-        return Gap(of, missing.reason if of is op else f"{missing.reason}, for {op.kind} in it")
 
     def _translate(self, op: Op) -> Sequence[Node]:
         missing = self.refuses(op) or self.lacks(op)
@@ -123,7 +119,7 @@ class Exporter(Emitter):
             return (self._broadcast(op),)
         if op.kind == "core.group":
             return self.inlined(op.regions[0], op.operands)
-        if _is_empty(op):
+        if is_empty(op):
             return [self.full(v.type.shape, 0, v.type.dtype) for v in op.results]
         operands = self._operands(op)
         made = TABLE[short(op)](self, view(op), *operands)
@@ -200,13 +196,9 @@ class Exporter(Emitter):
 
     def lacks(self, op: Op) -> str:
         """Return why torch does not have this form of an op, or ""."""
-        name = short(op)
-        if name in _OWN or _is_empty(op):
+        if short(op) in _OWN or is_empty(op):
             return ""
-        if name not in TABLE:
-            return _UNSUPPORTED_REASONS.get(name, "no translation")
-        form = FORMS.get(name)
-        return "" if form is None or form(self, view(op)) else "no equivalent of this form"
+        return TABLE.lacks(self, op, _UNSUPPORTED_REASONS)
 
     def refuses(self, op: Op) -> str:
         """Return why torch has no tensors of the op's dtypes, or ""."""
@@ -237,11 +229,6 @@ class Exporter(Emitter):
         if op is None or op.kind != "core.constant":
             return None
         return constant_array(op, self.module.weights)
-
-
-def _is_empty(op: Op) -> bool:
-    """Return whether an op without regions has no elements as its results."""
-    return not op.regions and all(v.type.elements == 0 for v in op.results)
 
 
 def _stand_in(kind: DType) -> DType:

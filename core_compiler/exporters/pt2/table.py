@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from core_compiler.exporters.pt2 import dtypes
 from core_compiler.exporters.pt2.metadata import of_node
+from core_compiler.exporters.translations import Translations
 from core_compiler.ir import DType, Op, Value, dtype
 from core_compiler.ir.views import OpView
 from core_compiler.support.torch_operators import library
@@ -21,7 +22,7 @@ else:
 
 BOOL, F32, F64, I32, I64 = map(dtype, ("i1", "f32", "f64", "i32", "i64"))
 
-__all__ = ["FORMS", "TABLE", "Emitter", "Node", "NotInTorch", "core", "in_f32", "shape_of"]
+__all__ = ["TABLE", "Emitter", "Node", "NotInTorch", "core", "in_f32", "shape_of"]
 
 
 class NotInTorch(Exception):
@@ -30,22 +31,8 @@ class NotInTorch(Exception):
 
 #: ``add`` for ``core.add`` -> ``handler(emitter, view of op, *operands)``.  It returns the results.
 #: Operands of an elementwise op may not be broadcast yet.
-TABLE: dict[str, Callable[..., Node | Sequence[Node]]] = {}
-#: ``(emitter, view of op)``: whether torch has this form of an op; other forms are expanded.
-FORMS: dict[str, Callable[[Emitter, Any], bool]] = {}
-
-
-def core(*names: str, when: Callable[[Emitter, Any], bool] | None = None):
-    """Register a handler for these core ops, for the forms of them that torch has (``when``)."""
-
-    def enter(handler):
-        for name in names:
-            TABLE[name] = handler
-            if when is not None:
-                FORMS[name] = when
-        return handler
-
-    return enter
+TABLE = Translations()
+core = TABLE.core
 
 
 def in_f32(handler):
