@@ -396,7 +396,10 @@ class _Step:
     def _pass_source(self) -> Any:
         """Return the source of the pass, for rewrites that do not name theirs."""
         pass_ = self.stages.pass_(self.number)
-        return (type(pass_).run.__code__, 0) if pass_ is not None else ""
+        if pass_ is None:
+            return ""
+        decides = type(pass_).run if pass_.fusion() is None else type(pass_).fusion
+        return (decides.__code__, 0)
 
     def _pair_answers(self, pass_: Pass) -> Iterator[Answer]:
         """Yield the answers of a pass with its own condition on two ops, if each is still one."""

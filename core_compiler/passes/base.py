@@ -195,7 +195,11 @@ class Pass:
         refuse_old_names(cls, _RENAMED)
 
     def run(self, module: Module, context: PassContext) -> Module:
-        raise NotImplementedError(f"{type(self).__name__}.run")
+        """Return the module after the pass; a fusion pass merges what its conditions allow."""
+        fusion = self.fusion()
+        if fusion is None:
+            raise NotImplementedError(f"{type(self).__name__}.run")
+        return context.rewrite(module, lambda rw: fusion.apply(rw, context.claims))
 
     # The conditions that decide are also those that explain a refusal ("why not?").
 

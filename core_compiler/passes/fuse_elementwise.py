@@ -70,7 +70,3 @@ class FuseElementwise(Pass):
     @override
     def fusion(self):
         return FUSION
-
-    @override
-    def run(self, module, context):
-        return context.rewrite(module, lambda rw: FUSION.apply(rw, context.claims))

@@ -73,7 +73,3 @@ class FuseEpilogues(Pass):
     @override
     def fusion(self):
         return FUSION
-
-    @override
-    def run(self, module, context):
-        return context.rewrite(module, lambda rw: FUSION.apply(rw, context.claims))

@@ -64,7 +64,3 @@ class FuseOperands(Pass):
     @override
     def fusion(self):
         return FUSION
-
-    @override
-    def run(self, module, context):
-        return context.rewrite(module, lambda rw: FUSION.apply(rw, context.claims))
