@@ -31,7 +31,8 @@ PARTS = "attention,rotary_embedding,batch_norm"
 class Quantization:
     """Post-training quantisation of a model to bytes.
 
-    ``calibration``  samples, each the model's inputs in order; none: the example inputs.
+    ``calibration``  samples, each the model's inputs in order, or the array itself where the model
+                     has one input; none: the example inputs.
     ``data``         a ``.npz`` file of samples (see :class:`Observe`), in place of ``calibration``.
     ``method``       how ranges are chosen: ``minmax``, ``percentile``, ``mse`` or ``entropy``.
     ``percentile``   of that method.
@@ -47,7 +48,7 @@ class Quantization:
     ``smooth``       above 0: scale the channels after norms, with this strength.
     """
 
-    calibration: Sequence[Sequence[np.ndarray]] = ()
+    calibration: Sequence[Sequence[np.ndarray] | np.ndarray] = ()
     data: str = ""
     method: str = "minmax"
     percentile: float = 99.99
@@ -118,7 +119,8 @@ class Quantization:
         """Return the facts that the passes read; UserError for samples that are not like inputs."""
         if not self.calibration:
             return {}
-        samples = [tuple(map(np.asarray, sample)) for sample in self.calibration]
+        single = [(s,) if hasattr(s, "shape") else s for s in self.calibration]
+        samples = [tuple(map(np.asarray, sample)) for sample in single]
         for number, sample in enumerate(samples):
             self._check(number, sample, inputs)
         return {CALIBRATION: samples}

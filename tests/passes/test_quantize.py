@@ -187,7 +187,7 @@ def test_scales_that_are_not_positive_are_refused(scale):
 # -- bad input -------------------------------------------------------------------------------------
 
 
-def test_calibration_samples_arebroken():
+def test_calibration_samples_that_are_refused():
     model, x = torch.nn.Linear(3, 2), np.ones((1, 3), np.float32)
 
     def calibrated(*samples):
@@ -199,6 +199,7 @@ def test_calibration_samples_arebroken():
         calibrated((x, x))
     with pytest.raises(UserError, match=r"sample 0: input 0 is float32 of shape \(1, 4\)"):
         calibrated((np.ones((1, 4), np.float32),))
+    calibrated(torch.from_numpy(x), x)
     with pytest.raises(UserError, match="quantisation: unknown method 'entropy2'"):
         cc.compile(model, (x,), quantize=cc.Quantization(method="entropy2"))
     with pytest.raises(UserError, match="expected a percentile above 0"):
@@ -213,7 +214,13 @@ def test_files_of_samples(tmp_path):
     np.savez(path, x=np.stack([x, 2 * x]), y=x)
     first, second = read_samples(path, arguments, None)
     assert (second[0] == 2).all() and (first[1] == second[1]).all()
+    along = np.arange(18, dtype=np.float32).reshape(6, 3)
+    np.savez(path, x=along, y=x)
+    assert [s[0].tolist() for s in read_samples(path, arguments, None)] == [
+        along[i : i + 2].tolist() for i in (0, 2, 4)
+    ]
     bad = {
+        "5 rows, no multiple of the input's 2": {"x": along[:5], "y": x},
         "unknown input 'z'": {"z": x},
         "no array 'y'": {"x": x},
         r"shape \(2, 4\), expected \(2, 3\)": {"x": np.ones((2, 4), np.float32), "y": x},

@@ -49,8 +49,9 @@ class Observe(Pass):
     ``method``: ``minmax``; ``percentile``, which leaves ``100 - percentile`` percent of the numbers
     out, half of them at each end; ``mse``, the range of bytes with the least squared error;
     ``entropy``, that with the least Kullback-Leibler divergence. ``data``: a ``.npz`` file with an
-    array for each input, by its name, of its shape or with one more axis in front for the samples.
-    Without, the samples are those given to the compile, else its example inputs.
+    array for each input, by its name: of its shape, of several of these one after another along
+    the first axis, or with one more axis in front for the samples. Without, the samples are those
+    given to the compile, else its example inputs.
     """
 
     method: str = field(default="minmax", metadata={"choices": METHODS})
@@ -226,11 +227,18 @@ def read_samples(
 def _samples_of(array: np.ndarray, value: Value, where: str) -> np.ndarray:
     """Return an array of a file with an axis of samples in front, in the argument's dtype."""
     shape, kind = tuple(value.type.shape), value.type.dtype
-    if array.shape == shape:
-        array = array[np.newaxis]
+    if array.ndim == len(shape) > 0 and array.shape[1:] == shape[1:] and shape[0]:
+        if array.shape[0] % shape[0]:
+            raise UserError(
+                f"{array.shape[0]} rows, no multiple of the input's {shape[0]}",
+                where,
+                "leave some out",
+            )
+        array = array.reshape(array.shape[0] // shape[0], *shape)
     if array.shape[1:] != shape:
         raise UserError(
-            f"shape {array.shape}, expected {shape} or (samples, {', '.join(map(str, shape))})",
+            f"shape {array.shape}, expected {shape}, several of these one after another or "
+            f"(samples, {', '.join(map(str, shape))})",
             where,
             "give it the shape of the input",
         )
