@@ -15,7 +15,7 @@ conditions) do not vary.
 difference is exact for any step.  If both differ by more than a smooth function can, the function
 has a kink or a jump within the step, or leaves its domain: the cotangent of that result element is
 set to 0, so it contributes to neither side (Griewank and Walther, "Evaluating Derivatives", 2008,
-chapter 14).
+chapter 14).  Straight-through estimators are compared with the slopes that they declare.
 
 *Ties.*  The elements set to 0 are compared with the declared subgradient on operands full of ties:
 :mod:`core_compiler.debug.ties`.  If torch is imported, all points are also compared with its
@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.declared_slopes import with_declared_slopes
 from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.wide import F64Evaluator, widened
 from core_compiler.ir import Op, Rewrite, TensorType, Value
@@ -139,6 +140,8 @@ class GradientCheck:
         self.rewrite, self.claim, self.values = rewrite, claim, values
         self.wide = F64Evaluator(narrow)
         self.varied = [v for v, _, _ in claim.sums]
+        self.ops = [o for op in claim.forward for o in with_declared_slopes(op)]
+        self._stops = [o.result for o in self.ops if o.kind == "core.stop_gradient"]
         own = {v for op in claim.forward for v in op.results}
         if any(c in own or c in self.varied for _, c in claim.given):
             raise NotEvaluated("a cotangent is a value of the forward pass itself")
@@ -188,6 +191,8 @@ class GradientCheck:
             return made[value] if value in made else self.fixed(value)
 
         for op in ops:
+            if op.results and all(v in made for v in op.results):
+                continue
             arrays = [read(v) for v in op.operands]
             outer = {v: read(v) for v in op.uses()} if op.regions else None
             try:
@@ -198,9 +203,9 @@ class GradientCheck:
         return made
 
     def forward(self, x: Arrays) -> Arrays:
-        """Return the results of the forward ops for the operands ``x``."""
+        """Return the results of the forward ops for ``x``: operands, and stopped values."""
         with np.errstate(all="ignore"):
-            return self._run(self.claim.forward, x)
+            return self._run(self.ops, x)
 
     def contributions(self, point: Point) -> Arrays:
         """Return the event's contribution to the cotangent of each varying operand."""
@@ -337,8 +342,9 @@ class GradientCheck:
         self, point: Point, direction: Arrays, step: float
     ) -> dict[Value, tuple[np.ndarray, np.ndarray]]:
         """Return each result's central difference, and the difference of its one-sided slopes."""
-        ahead = self.forward({v: x + step * direction[v] for v, x in point.x.items()})
-        back = self.forward({v: x - step * direction[v] for v, x in point.x.items()})
+        held = {v: point.made[v] for v in self._stops}
+        ahead = self.forward({v: x + step * direction[v] for v, x in point.x.items()} | held)
+        back = self.forward({v: x - step * direction[v] for v, x in point.x.items()} | held)
         made = {}
         with np.errstate(all="ignore"):
             for result, _ in self.claim.given:

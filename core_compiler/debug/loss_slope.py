@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.declared_slopes import is_declared, with_declared_slopes
 from core_compiler.debug.gradients import SEED, duplicate_targets, replaces_elements
 from core_compiler.debug.wide import F64Evaluator, widened
 from core_compiler.ir import Block, Module, Op, Value
@@ -62,7 +63,8 @@ class LossSlope:
         self._begin()
 
     def _declared(self, block: Block) -> Block:
-        """Return ``block`` with the declared slopes where updates of a scatter meet."""
+        """Return ``block`` with declared slopes: where updates of a scatter meet, too."""
+        block = block.with_(ops=tuple(o for op in block.ops for o in with_declared_slopes(op)))
         found = [op for op in block.ops if replaces_elements(op) and op.result.type.dtype.is_float]
         if not found:
             return block
@@ -186,7 +188,7 @@ def check_loss(
         spent = time.perf_counter() - started
         return CheckRecord(None, verdict, seconds=spent, kind="results", **facts)
 
-    if any(op.kind == "core.stop_gradient" for op in _inner(before)):
+    if any(op.kind == "core.stop_gradient" or is_declared(op) for op in _inner(before)):
         yield record(
             "unchecked", note="gradients stop inside a region: the slope of the loss is not checked"
         )

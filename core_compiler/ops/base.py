@@ -135,6 +135,8 @@ class OpDef:
                 it has no floats.
     gradient    reverse-mode rule (see ``core_compiler.ops.gradients``); None: that of the
                 decomposition.
+    slope       ``(builder, view of op) -> value``: ops whose derivative the gradient is, where it
+                is not the op's own (a straight-through estimator); None: it is.
     """
 
     kind: str
@@ -150,6 +152,7 @@ class OpDef:
     traits: frozenset[str] = frozenset()
     precision: Precision | None = None
     gradient: Any = None
+    slope: Callable[[Any, Any], Value] | None = None
     regions: tuple[str, ...] = ()
     execute: Callable[..., Sequence[np.ndarray]] | None = None
 

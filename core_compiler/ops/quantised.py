@@ -161,6 +161,20 @@ def _fake(b, op: typed.FakeQuantize):
     return as_dtype(b, b.mul(made, along(b, scale, made, op.axis)), dtype_of_x)
 
 
+def _fake_slope(b, op: typed.FakeQuantize):
+    """Return x limited to what rounds to integers of low..high."""
+    x, scale, *zero = op.operands
+    wide = _wide(x)
+    step = along(b, b.stop_gradient(as_dtype(b, scale, wide)), x, op.axis)
+    steps = b.div(as_dtype(b, x, wide), step)
+    for end, limit in ((op.low - 0.5, b.max), (op.high + 0.5, b.min)):
+        bound = b.scalar_like(end, steps)
+        if zero:
+            bound = b.sub(bound, along(b, as_dtype(b, zero[0], wide), x, op.axis))
+        steps = limit(steps, bound)
+    return as_dtype(b, b.mul(steps, step), x.type.dtype)
+
+
 declare(
     OpDef(
         "core.quantize",
@@ -209,6 +223,7 @@ declare(
         decompose=_fake,
         precision=RANGE,
         gradient=RULES["fake_quantize"],
+        slope=_fake_slope,
     )
 )
 

@@ -344,6 +344,20 @@ class Stopped(torch.nn.Module):
         return (y + (y.round() - y).detach()).square().sum()
 
 
+class Aware(torch.nn.Module):
+    """Quantisation-aware training: the loss is a staircase, the gradient goes straight through."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(-1.6, 1.4, 24).reshape(4, 6))
+
+    def forward(self, x):
+        x = torch.fake_quantize_per_tensor_affine(x, 0.02, 5, -128, 127)
+        scales, zeros = torch.tensor([0.01, 0.02, 0.01, 0.01]), torch.zeros(4, dtype=torch.int32)
+        weight = torch.fake_quantize_per_channel_affine(self.weight, scales, zeros, 0, -127, 127)
+        return (x @ weight.T).square().sum()
+
+
 IMAGES = torch.linspace(-1, 1, 4 * 64).reshape(4, 1, 8, 8)
 CLASSES = torch.tensor([0, 1, 2, 4])
 ROWS = torch.linspace(-2, 2, 24).reshape(4, 6)
@@ -373,12 +387,13 @@ MODELS = {
     ),
     "kinks": (Kinks, (ROWS,), {"loss": None}),
     "stopped": (Stopped, (ROWS,), {"loss": None}),
+    "aware": (Aware, (ROWS,), {"loss": None}),
     "shards": (Pictures, (IMAGES, CLASSES), {"loss": "cross_entropy", "shards": 2}),
     "half": (Pictures, (IMAGES, CLASSES), {"loss": "cross_entropy", "precision": "f16"}),
 }
 
 
-@pytest.mark.parametrize("name", slow_but(("kinks",), MODELS))
+@pytest.mark.parametrize("name", slow_but(("kinks", "aware"), MODELS))
 def test_right_steps_are_checked_whole_without_a_complaint(name):
     model, batch, training = MODELS[name]
     made = compiled(model(), batch, **training)

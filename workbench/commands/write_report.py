@@ -23,9 +23,9 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--max-size",
         type=float,
-        default=10.0,
+        default=25.0,
         metavar="MB",
-        help="to stay below this, leave out the code of kernels that take little time (default 10)",
+        help="to stay below this, leave out the code of kernels that take little time (default 25)",
     )
 
 

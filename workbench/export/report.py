@@ -71,11 +71,12 @@ class Report:
         self.put(name, json.dumps(finite(value), separators=(",", ":"), allow_nan=False))
 
 
-def write(recording: str | Path, path: str | Path, *, max_bytes: int = 10_000_000) -> Report:
+def write(recording: str | Path, path: str | Path, *, max_bytes: int = 25_000_000) -> Report:
     """Write the report of a recording to ``path``.
 
-    If it would be larger than ``max_bytes``, machine code of the kernels that take least time is
-    omitted first; the report and ``left_out`` list it. UserError if it is still too large.
+    If it would be larger than ``max_bytes`` (by default what mail commonly takes), machine code of
+    the kernels that take least time is omitted first; the report and ``left_out`` list it.
+    UserError if it is still too large.
     """
     run = Run(recording)
     try:
