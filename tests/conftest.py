@@ -95,6 +95,14 @@ def pytest_runtest_teardown() -> None:
         _allowed = here().rss + MOST
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _all_threads() -> None:
+    """Small programs use as many threads as a test says: their bits shall not depend on it."""
+    from core_compiler.runtime.cpu import CpuDevice
+
+    CpuDevice.spreads = True
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The folder of the checkout."""

@@ -103,6 +103,8 @@ def execute(
 ) -> list[np.ndarray]:
     """Return the outputs of a CPU program whose kernels are in the kernel cache at ``cache``.
 
+    All ``threads`` take part, however little the program's work is.
+
     Raises :class:`ProcessDied` if it ends its process or does not finish, :class:`CannotExecute` if
     it cannot be executed in another process (a cache that cannot be written).
     """
@@ -118,6 +120,7 @@ def main() -> None:
     requests, responses = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may be written between the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    CpuDevice.spreads = True
     devices: dict[tuple[int, Path], CpuDevice] = {}
     while True:
         try:

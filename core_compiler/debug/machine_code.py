@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -193,12 +192,15 @@ class IsolatedLaunch:
     def executed(self, facts: Mapping[str, Any], target: Any, threads: int):
         """Return each output's memory, and whether its guard area kept its bits."""
         program = target.link(self.module, facts, {"threads": threads})
-        found = None
         if target.runs_in_subprocess:
-            with suppress(CannotExecute):
-                linked, constants = program[:2]
+            linked, constants = program[:2]
+            try:
                 found = execute(linked, constants, self.inputs, threads, target.cache.folder.root)
-        if found is None:
+            except CannotExecute:
+                device = target.device(threads=threads)
+                device.spreads = True
+                found = device.load(linked, constants)(*self.inputs)
+        else:
             load = target.load(self.module, {**facts, "program": program}, threads=threads)
             found = load(*self.inputs)
         arrays = [found[position] for position in self.positions]

@@ -248,13 +248,14 @@ def _per_axis(attributes):
 
 
 def _windows(arrays, attributes, types):
-    made = arrays[0]
+    made = arrays[0].view(f"V{arrays[0].itemsize}")  # as_strided does not know floats of 8 bits
     shape, steps, inside = list(types[0].shape[: made.ndim]), list(made.strides), []
     for axis, _, stride, dilation in _per_axis(attributes):
         inside.append(made.strides[axis] * dilation)
         steps[axis] = made.strides[axis] * stride
     shape += attributes["sizes"]
-    return (np.lib.stride_tricks.as_strided(made, shape, (*steps, *inside)).copy(),)
+    windows = np.lib.stride_tricks.as_strided(made, shape, (*steps, *inside)).copy()
+    return (windows.view(arrays[0].dtype),)
 
 
 declare(

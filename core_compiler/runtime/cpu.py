@@ -52,6 +52,8 @@ class CpuDevice(Device):
     """
 
     name = "cpu"
+    #: A program of little work uses as many threads, too: for checks of code on several.
+    spreads = False
 
     def __init__(self, threads: int | None = None, kernels: KernelCache | None = None):
         threads = default_threads() if threads is None else threads
@@ -119,7 +121,8 @@ class CpuExecutable(Executable):
         self._new = [NewArray(a) for a in program.outputs]
         self._aliases = [(i, a.alias) for i, a in enumerate(program.outputs) if a.alias >= 0]
         self._code = device.kernels.load(program.kernels)
-        self._team = team(useful_threads(program, device.threads))
+        threads = device.threads if device.spreads else useful_threads(program, device.threads)
+        self._team = team(threads)
         self._lock: threading.Lock
         self._arena: Buffer
         if shared is not None and shared._arena.size >= program.arena_bytes:

@@ -324,7 +324,8 @@ def test_profile_gives_raw_samples_of_every_launch(kernels):
     assert (starts[:, 1:] >= ends[:, :-1]).all()
 
 
-def test_little_work_wakes_no_other_thread(kernels):
+def test_little_work_wakes_no_other_thread(kernels, monkeypatch):
+    monkeypatch.setattr(CpuDevice, "spreads", False)
     program, constants, c = chain(kernels, flops=100)
     executable = CpuDevice(2, kernels).load(program, constants)
     assert executable.profile(repeats=1).times.shape == (1, 5, 1, 2)
