@@ -34,6 +34,12 @@ def _grad_of_a_part(x):
         return torch.autograd.grad((y**3).sum(), y)[0]
 
 
+def _flex(x):
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention(*[x[None, None]] * 3)
+
+
 COMPUTED = {
     "vmap": lambda x: torch.vmap(lambda row: row.sum() * row)(x),
     "vmap of vmap": lambda x: torch.vmap(lambda a: torch.vmap(lambda b: a @ b)(x))(x),
@@ -42,6 +48,7 @@ COMPUTED = {
     "autograd.Function": Clamped.apply,
     "autograd.grad": _grad_of_a_part,
     "checkpoint": lambda x: checkpoint(torch.sin, x, use_reentrant=False),
+    "flex_attention": _flex,
     "torch.compile": lambda x: torch.compile(lambda a: a.sin() + 1)(x),
 }
 
@@ -55,19 +62,12 @@ def test_it_computes_what_torch_computes(name):
     assert np.abs(made(X)[0] - want).max() <= 1e-6 * np.abs(want).max()
 
 
-def _flex(x):
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return flex_attention(*[x[None, None]] * 3)
-
-
 REFUSED = {
     "torch.func.grad": lambda x: torch.func.grad(lambda a: (a**2).sum())(x),
     "torch.func.vjp": lambda x: torch.func.vjp(torch.sin, x)[1](x)[0],
     "torch.func.jacrev": lambda x: torch.func.jacrev(torch.sin)(x[0]),
     "torch.func.hessian": lambda x: torch.func.hessian(lambda a: a.sin().sum())(x[0]),
     "torch.func.linearize": lambda x: torch.func.linearize(torch.sin, x)[1](x),
-    "flex_attention": _flex,
 }
 #: Names that mean nothing to who wrote a model.
 _INTERNAL = re.compile(
