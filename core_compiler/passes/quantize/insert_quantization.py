@@ -265,7 +265,12 @@ class _Plan:
         error = float(np.abs(found.integers * steps - array).max()) / largest if largest else 0.0
         b = Builder(self.module.weights)
         scales = found.scales if axis is not None else found.scales[0]
-        b.dequantize(b.constant(found.integers), b.constant(scales), axis=axis)
+        name = value.name or _name_in_its_module(op)
+        integers, steps = (
+            b.constant(a, name=name and f"{name}_{what}")
+            for what, a in (("quantized", found.integers), ("scale", scales))
+        )
+        b.dequantize(integers, steps, axis=axis)
         self._made_by(self._copied(value, [op]), b.ops, 1.001 * error)
 
     def _copied(self, value: Value, users: Sequence[Op]) -> Value:
@@ -304,6 +309,12 @@ class _Plan:
             rounding=rounding,
         )
         return made
+
+
+def _name_in_its_module(op: Op) -> str | None:
+    """Return a name for the weights of a product: folding took that of the model."""
+    scope = "" if op.origin is None else op.origin.scope
+    return f"{scope.replace('/', '.')}.weight" if scope else None
 
 
 def _are_apart(ranges: Sequence[Range]) -> bool:
