@@ -14,6 +14,10 @@ _PASSES = (
     "core_compiler/passes/recompose/*.py",
     "core_compiler/passes/saturation/*.py",
 )
+_QUANTISATION = (
+    "core_compiler/passes/quantize/*.py",
+    "core_compiler/passes/quantize/forms/*.py",
+)
 _LOWERING = (
     "core_compiler/lowering/*.py",
     "core_compiler/kernel_ir/builder.py",
@@ -107,6 +111,7 @@ CLASSES = {
         Kind("meanings", 40, AGAINST, _MEANINGS, (*_LOGIC, "constant", "axis"), False),
         Kind("schedules", 40, CHECK, _SCHEDULES, (*_LOGIC, "constant", "axis")),
         Kind("planners", 20, CHECK, _PLANNERS, (*_LOGIC, "constant", "axis")),
+        Kind("quantisation", 30, CHECK, _QUANTISATION, (*_LOGIC, "constant", "axis")),
         Kind("emitted", 20, CHECK,
              ("core_compiler/codegen/*.py", "core_compiler/codegen/cpu/*.py"),
              ("emitted", "condition", "arithmetic", "swap", "removal")),

@@ -47,7 +47,9 @@ def build(folder: Path, names: Sequence[str] = ()) -> list[Entry]:
 def _torch_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
     import torch
 
-    from tests.mutations import near_models, opinfo_suite, torch_models
+    from tests.mutations import near_models, opinfo_suite, quantised_models, torch_models
+
+    assert quantised_models.INT8  # its models are among those of torch_models
 
     for spec in (
         *torch_models.models(names),
