@@ -99,10 +99,9 @@ def int8_elements():
 @corpus_model
 def int8_options():
     """Weights that are rounded together, channels that are scaled, biases that are corrected."""
-    module = nn.Sequential(
-        nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 8),
-        nn.LayerNorm(8), nn.Linear(8, 3),
-    )  # fmt: skip
+    images = nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3), nn.ReLU()
+    rows = nn.Flatten(), nn.Linear(16, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+    module = nn.Sequential(*images, *rows)
     options = ("method=mse", "rounding=gptq", "equalise=true", "smooth=0.5", "correct_bias=true")
     words = (word for option in options for word in ("--quantize-option", option))
     return module, (drawn(2, 3, 6, 6),), (*INT8, *words, "--keep-float", "1")
