@@ -115,9 +115,16 @@ def _is_inert(op: Any) -> bool:
     return str(op).startswith(("aten._assert", "aten.sym_"))
 
 
-@lru_cache(maxsize=1)
 def _decomposition_table() -> dict[Any, Any]:
     """Return all of torch's decompositions: the core table, additional ones, and composite ops."""
+    import torch
+
+    return _table_of(len(torch._C._dispatch_get_all_op_names()))
+
+
+@lru_cache(maxsize=1)
+def _table_of(ops: int) -> dict[Any, Any]:
+    """Return the decompositions while torch has so many ``ops``: libraries add theirs."""
     import torch
     from torch._decomp import decomposition_table
 

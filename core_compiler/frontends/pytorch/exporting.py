@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any
 
+from core_compiler.frontends.pytorch import fake_quantisers
 from core_compiler.frontends.pytorch.attributes import warn_of_attribute_changes
 from core_compiler.frontends.pytorch.caches import register_caches
 from core_compiler.frontends.pytorch.cumulative import averages_on_tensors
@@ -51,6 +52,7 @@ def export_module(module: Any, inputs: Sequence, name: str, training: bool) -> A
     import torch
 
     register_caches()
+    fake_quantisers.prepare(module, name)
     # Torch prints the traced program if it fails, and the output of a model's own prints must not
     # be mixed with ours.
     output = io.StringIO()

@@ -40,7 +40,8 @@ def reject_custom_gradients() -> Iterator[None]:
     """Reject custom gradients during the export of a model for training.
 
     User code in this context that applies an ``autograd.Function`` or hooks a tensor is recorded; a
-    UserError at the end names the first occurrence.
+    UserError at the end names the first occurrence. Straight-through estimators are none: their
+    gradient is that of their operand.
     """
     import torch
 
@@ -50,9 +51,13 @@ def reject_custom_gradients() -> Iterator[None]:
     seen: list[tuple[str, str]] = []
 
     def applied(cls, *args, **kwargs):
-        if cls.__module__.partition(".")[0] != "torch":
-            seen.append((f"{cls.__name__} defines its own backward pass", _caller()))
-        return apply.__get__(None, cls)(*args, **kwargs)
+        made = apply.__get__(None, cls)(*args, **kwargs)
+        if cls.__module__.partition(".")[0] == "torch":
+            return made
+        if not kwargs and passes_through(cls, len(args)) and _are_alike(made, args[0]):
+            return _through(made, args[0])
+        seen.append((f"{cls.__name__} defines its own backward pass", _caller()))
+        return made
 
     def hooked(self, *args, **kwargs):
         location = _caller()
@@ -70,6 +75,55 @@ def reject_custom_gradients() -> Iterator[None]:
         raise UserError(
             f"{reason}, which a training step does not run", location or "the model", _FIX
         )
+
+
+class _Nothing:
+    """A context in which a forward pass saved nothing."""
+
+    def __init__(self, operands: int):
+        self.needs_input_grad = (True,) * operands
+
+
+def passes_through(cls: Any, operands: int) -> bool:
+    """Return whether the backward pass of an ``autograd.Function`` is the identity.
+
+    That is: of nothing that its forward pass saved, to its first operand, and None to the others.
+    """
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes(), torch.no_grad():
+        given = torch.tensor([0.0, -0.0, 1.5, -3e38, 3e38, 1e-40, torch.inf, -torch.inf, torch.nan])
+        try:
+            first, *others = _tuple(cls.backward(_Nothing(operands), given))
+        except Exception:  # it reads what the forward pass saved, or refuses
+            return False
+        if len(others) != operands - 1 or any(other is not None for other in others):
+            return False
+        return first is given or (
+            isinstance(first, torch.Tensor)
+            and first.dtype == given.dtype
+            and first.numpy().tobytes() == given.numpy().tobytes()
+        )
+
+
+def _tuple(found: Any) -> tuple:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _are_alike(made: Any, x: Any) -> bool:
+    import torch
+
+    both = isinstance(made, torch.Tensor) and isinstance(x, torch.Tensor)
+    return both and made.shape == x.shape and made.dtype == x.dtype and x.is_floating_point()
+
+
+def _through(made: Any, x: Any) -> Any:
+    """Return ``made``, every bit of it, with the gradient of ``x`` where that is finite."""
+    import torch
+
+    held = made.detach()
+    return torch.where(torch.isfinite(x), held - (x.detach() - x), held)
 
 
 def _caller() -> str:

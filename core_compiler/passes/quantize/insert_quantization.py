@@ -266,11 +266,11 @@ class _Plan:
         b = Builder(self.module.weights)
         scales = found.scales if axis is not None else found.scales[0]
         name = value.name or _name_in_its_module(op)
-        integers, steps = (
+        integers, scale = (
             b.constant(a, name=name and f"{name}_{what}")
             for what, a in (("quantized", found.integers), ("scale", scales))
         )
-        b.dequantize(integers, steps, axis=axis)
+        b.dequantize(integers, scale, axis=axis)
         self._made_by(self._copied(value, [op]), b.ops, 1.001 * error)
 
     def _copied(self, value: Value, users: Sequence[Op]) -> Value:
