@@ -6,6 +6,7 @@ It exports live modules, functionalises writes, and reports all unsupported ops 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from core_compiler.frontends.pytorch.nodes import (
     run_nodes,
 )
 from core_compiler.frontends.pytorch.origins import describe, is_library
-from core_compiler.frontends.pytorch.own_gradients import refuse_hooks
+from core_compiler.frontends.pytorch.own_gradients import refuse_hooks, reject_custom_gradients
 from core_compiler.frontends.pytorch.state_dict import refuse_shared, stored, tied
 from core_compiler.frontends.pytorch.symbols import Symbols
 from core_compiler.frontends.pytorch.transforms import refuse_without_values
@@ -82,7 +83,7 @@ def import_exported(
         refuse_shared({**program.state_dict, **program.constants}, name)
     draws = Draws.of_training() if training else Draws()
     symbols = Symbols.of(program, sizes or {}, name, draws)
-    walker = _walk(program, symbols, name, earlier)
+    walker = _walk(program, symbols, name, earlier, training)
     if training:
         walker.ops += walker.state.count_iterations(draws)
     after = walker.state.results()
@@ -140,7 +141,9 @@ def import_exported(
 MAX_ROUNDS = 4
 
 
-def _walk(program, symbols: Symbols, name: str, store: WeightStore | None) -> Walker:
+def _walk(
+    program, symbols: Symbols, name: str, store: WeightStore | None, training: bool
+) -> Walker:
     """Return a walker that has translated every op, decomposed by torch if necessary."""
     rejected: set[str] = set()
     first: list[Unsupported] = []
@@ -157,7 +160,8 @@ def _walk(program, symbols: Symbols, name: str, store: WeightStore | None) -> Wa
         first = first or walker.unsupported
         decomposed_program = None
         if not walker.rejects_intentionally and not found <= rejected:
-            decomposed_program = decompose(program, rejected | found)
+            with reject_custom_gradients() if training else nullcontext():
+                decomposed_program = decompose(program, rejected | found)
         rejected |= found
         if decomposed_program is None:
             break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,14 +50,17 @@ def reject_custom_gradients() -> Iterator[None]:
     apply, hook = function.__dict__["apply"], tensor.register_hook
     seen: list[tuple[str, str]] = []
 
-    def applied(cls, *args, **kwargs):
-        made = apply.__get__(None, cls)(*args, **kwargs)
-        if cls.__module__.partition(".")[0] == "torch":
-            return made
-        if not kwargs and passes_through(cls, len(args)) and _are_alike(made, args[0]):
-            return _through(made, args[0])
+    def followed(cls: Any, made: Any, operands: tuple) -> Any:
+        """Return the result of a function on its operands, with a gradient that is followed."""
+        if passes_through(cls, len(operands)) and _are_alike(made, operands[0]):
+            return _through(made, operands[0])
         seen.append((f"{cls.__name__} defines its own backward pass", _caller()))
         return made
+
+    def applied(cls, *args, **kwargs):
+        made = apply.__get__(None, cls)(*args, **kwargs)
+        is_known = cls in known or cls.__module__.partition(".")[0] == "torch"
+        return made if is_known else followed(cls, made, args)
 
     def hooked(self, *args, **kwargs):
         location = _caller()
@@ -65,16 +68,47 @@ def reject_custom_gradients() -> Iterator[None]:
             seen.append(("a tensor has a hook on its gradient", location))
         return hook(self, *args, **kwargs)
 
+    # A bound `apply` may have been stored before, so that the functions themselves are replaced:
+    # torch looks them up in each call.
+    known = {cls: cls.__dict__.get("forward") for cls in _functions(function)}
+    for cls in known:
+        cls.forward = staticmethod(_with_gradient(cls, followed))
     function.apply, tensor.register_hook = classmethod(applied), hooked
     try:
         yield
     finally:
         function.apply, tensor.register_hook = apply, hook
+        for cls, forward in known.items():
+            if forward is None:
+                del cls.forward
+            else:
+                cls.forward = forward
     if seen:
         reason, location = seen[0]
         raise UserError(
             f"{reason}, which a training step does not run", location or "the model", _FIX
         )
+
+
+def _functions(base: Any) -> Iterator[Any]:
+    """Yield the subclasses of ``autograd.Function`` that torch does not define itself."""
+    for cls in base.__subclasses__():
+        if cls.__module__.partition(".")[0] != "torch":
+            yield cls
+        yield from _functions(cls)
+
+
+def _with_gradient(cls: Any, followed: Callable[[Any, Any, tuple], Any]) -> Callable[..., Any]:
+    """Return the forward pass of a function, its result ``followed``."""
+    import torch
+
+    forward = cls.forward
+    has_context = cls.setup_context is torch.autograd.Function.setup_context
+
+    def called(*args, **kwargs):
+        return followed(cls, forward(*args, **kwargs), args[1:] if has_context else args)
+
+    return called
 
 
 class _Nothing:
@@ -92,7 +126,7 @@ def passes_through(cls: Any, operands: int) -> bool:
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
-    with _disable_current_modes(), torch.no_grad():
+    with _disable_current_modes():
         given = torch.tensor([0.0, -0.0, 1.5, -3e38, 3e38, 1e-40, torch.inf, -torch.inf, torch.nan])
         try:
             first, *others = _tuple(cls.backward(_Nothing(operands), given))
@@ -127,7 +161,10 @@ def _through(made: Any, x: Any) -> Any:
 
 
 def _caller() -> str:
-    """Return the line that called this function's caller; "" if it belongs to the framework."""
-    frame = sys._getframe(2)
+    """Return the line of the model that calls; "" if the framework does."""
+    own = (__file__, sys.modules["torch.autograd.function"].__file__)
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename in own:
+        frame = frame.f_back
     file = frame.f_code.co_filename
     return "" if is_library(file) else f"{file}:{frame.f_lineno}"
