@@ -15,7 +15,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
@@ -278,7 +278,8 @@ def _run(
     kind = torch.float64 if wide else torch.float32
     model = copied(model)
     if not model.training:
-        model.train()
+        with suppress(NotImplementedError):  # graphs of PT2E have their mode in their ops
+            model.train()
     tensors = {name: to_torch(np.array(a)) for name, a in begin.items()}
     model.load_state_dict(tensors, strict=False)
     if wide:

@@ -8,6 +8,7 @@ module of the IR.  Each framework is only imported if one of its models is opene
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -246,7 +247,8 @@ class _OpenRequest:
         try:
             # Parts that do not keep their mode, if the whole model trains.
             if not self.as_is and not (self.training and model.training):
-                model.train(self.training)
+                with suppress(NotImplementedError):  # graphs of PT2E have their mode in their ops
+                    model.train(self.training)
             made = import_module(model, tensors, name=name, training=self.training)
             return Opened(made, arrays, model)
         finally:

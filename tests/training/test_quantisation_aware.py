@@ -10,6 +10,7 @@ from torch.ao import quantization as eager
 from torch.nn import functional as F
 
 import core_compiler as cc
+from core_compiler.driver.quantization_report import report
 from core_compiler.support.errors import UserError
 from core_compiler.training.optimisers.optimizers import SGD
 from tests.frontends.programs import Program
@@ -144,6 +145,28 @@ def test_steps_are_torchs(make):
                 )
         optimiser.step()
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_trained_graph_becomes_integers():
+    """Trained by our step, converted by torchao, compiled to integers."""
+    graph, batch = _pt2e(), (PICTURES.numpy(), np.array(CLASSES))
+    from torchao.quantization.pt2e import move_exported_model_to_eval
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
+    training = cc.Training(loss="cross_entropy", optimizer=SGD(rate=0.1))
+    step = cc.compile(graph, batch, training=training)
+    losses = [step(*batch) for _ in range(20)]
+    assert losses[-1] < losses[0] / 10
+    state = {name: torch.from_numpy(np.array(a)) for name, a in step.state_dict().items()}
+    graph.load_state_dict(state)
+    move_exported_model_to_eval(graph)
+    converted = convert_pt2e(graph)
+    made = cc.compile(converted, (PICTURES,), quantize=cc.Quantization(), check=True)
+    assert made.finding is None
+    assert report(made)["left_float"] == []
+    wanted = converted(PICTURES).detach().numpy()
+    assert np.abs(made(PICTURES)[0] - wanted).max() <= np.ptp(wanted) / 255  # its result: in floats
 
 
 def test_observers_in_python_are_refused():
