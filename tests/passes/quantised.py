@@ -134,6 +134,22 @@ class Groups(torch.nn.Module):
         return self.plain(self.image(self.second(h)) + h[:, :6])
 
 
+class Contractions(torch.nn.Module):
+    """Products over other axes than the last ones: heads of weights, batches, images."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads, self.back = (torch.nn.Parameter(torch.randn(8, 2, 4)) for _ in range(2))
+        self.channels = torch.nn.Parameter(torch.randn(8, 3))
+
+    def forward(self, x):
+        q = torch.einsum("btd,dhk->bthk", x, self.heads)
+        scores = torch.einsum("bqhk,bthk->bhqt", q, q * 0.5)
+        h = torch.einsum("bhqt,bthk->bqhk", torch.softmax(scores, -1), q)
+        h = torch.einsum("bqhk,dhk->bqd", h, self.back)
+        return torch.einsum("bqd,dc->bcq", h, self.channels)
+
+
 MODELS = {
     "residual": (Residual, (2, 3, 8, 8)),
     "pair": (Pair, (2, 6, 7)),
@@ -143,6 +159,7 @@ MODELS = {
     "windows": (Windows, (2, 3, 8, 8)),
     "groups": (Groups, (2, 3, 8, 8)),
     "lookup": (Lookup, (2, 6)),
+    "contractions": (Contractions, (2, 5, 8)),
 }
 
 

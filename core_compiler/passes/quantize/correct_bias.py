@@ -154,7 +154,8 @@ def bias_of(product: Op, rewriter: Rewriter) -> Op | None:
 
 def channels_of(product: Op) -> int:
     """Return the axis of the channels of a product's result."""
-    return product.result.type.rank - 1 if typed.Matmul.match(product) else 1
+    is_image = typed.Conv.match(product) or typed.ConvTranspose.match(product)
+    return 1 if is_image else product.result.type.rank - 1
 
 
 def _float_weights(observed: Observed, floats: Mapping[Value, Value]) -> dict[Value, np.ndarray]:

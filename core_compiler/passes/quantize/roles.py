@@ -10,7 +10,7 @@ from core_compiler.ops.evaluation import evaluate
 from core_compiler.ops.traits import has_trait
 
 F32 = dtype("f32")
-PRODUCTS = (typed.Conv, typed.ConvTranspose, typed.Matmul)
+PRODUCTS = (typed.Conv, typed.ConvTranspose, typed.Matmul, typed.Contract)
 NORMALIZATIONS = (typed.LayerNorm, typed.RmsNorm, typed.GroupNorm, typed.InstanceNorm)
 MEANS = (typed.Mean, typed.AvgPool)
 
@@ -136,6 +136,12 @@ def weights_of(op: Op) -> tuple[int, int | None, int | None]:
     transposed = typed.ConvTranspose.match(op)
     if transposed is not None:
         return (1, 1, 1) if transposed.groups == 1 else (1, None, None)
+    contract = typed.Contract.match(op)
+    if contract is not None:
+        paired = (*contract.batch_b, *contract.contract_b)
+        free = [i for i in range(contract.b.type.rank) if i not in paired]
+        channels = len(free) == 1 and not contract.batch_b
+        return (1, free[0], op.result.type.rank - 1) if channels else (1, None, None)
     second = typed.Matmul.of(op).b
     return (1, 1, op.result.type.rank - 1) if second.type.rank == 2 else (1, None, None)
 

@@ -52,6 +52,9 @@ def _terms(maker: Op) -> int:
     transposed = typed.ConvTranspose.match(maker)
     if transposed is not None:
         return prod((shape[0], *shape[2:])) // transposed.groups
+    contract = typed.Contract.match(maker)
+    if contract is not None:
+        return prod(contract.a.type.shape[i] for i in contract.contract_a)
     return maker.operands[0].type.shape[-1]
 
 
