@@ -118,9 +118,14 @@ def left_float(module: Module, kept: Mapping[Value, str]) -> list[FloatOpRecord]
 
 
 def _is_border(op: Op, rewriter: Rewriter) -> bool:
-    """Return whether an op is between integers and floats, or moves an input quantised next."""
+    """Return whether an op is between integers and floats, or moves an input quantised next.
+
+    Or between floats of other dtypes at the model's inputs and outputs.
+    """
     if any(t.match(op) for t in _BORDERS):
         return True
+    if typed.Cast.match(op) is not None and op.operands[0].type.dtype.is_float:
+        return rewriter.producer(op.operands[0]) is None or rewriter.is_output(op.result)
     users = rewriter.users(op.results[0])
     moves = has_trait(op, "view") and rewriter.producer(op.operands[0]) is None
     return moves and bool(users) and all(u.kind == "core.quantize" for u in users)
@@ -146,7 +151,8 @@ def _reason(op: Op, rewriter: Rewriter, module: Module) -> str:
                 return str(refused)
     other = next((v.type.dtype for v in op.results if v.type.dtype.bits != 32), None)
     if other is not None:
-        return f"it computes {other}; values of f32 are quantised"
+        text = f"it computes {other}; values of f32 are quantised"
+        return f"{text}, convert the model to f32 first" if other.name == "f64" else text
     return f"{op.kind.split('.')[1]} has no form in integers"
 
 

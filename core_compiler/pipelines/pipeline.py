@@ -26,6 +26,7 @@ from core_compiler.passes.quantize.integerize import Integerize
 from core_compiler.passes.quantize.measure_sensitivity import MeasureSensitivity
 from core_compiler.passes.quantize.observe import Observe
 from core_compiler.passes.quantize.smooth_activations import SmoothActivations
+from core_compiler.passes.quantize.widen_floats import WidenFloats
 from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.rematerialise import Rematerialise
 from core_compiler.passes.round_correctly import RoundCorrectly
@@ -81,6 +82,7 @@ OPTIONAL: Mapping[str, Pass] = {
         Saturate(),
         RoundCorrectly(),
         WidenSums(),
+        WidenFloats(),
         HideScores(),
         EqualiseLayers(),
         SmoothActivations(),

@@ -20,6 +20,7 @@ from core_compiler.passes.quantize.observe import CALIBRATION, METHODS, Observe
 from core_compiler.passes.quantize.parameters import need_choice
 from core_compiler.passes.quantize.smooth_activations import SmoothActivations
 from core_compiler.passes.quantize.weights import ROUNDINGS, SCALES
+from core_compiler.passes.quantize.widen_floats import WidenFloats
 from core_compiler.pipelines.pipeline import PipelineEdit, labels, meaning
 from core_compiler.support.errors import UserError, nearest
 
@@ -100,6 +101,7 @@ class Quantization:
             *((SmoothActivations(strength=self.smooth, data=self.data),) if self.smooth else ()),
         )
         return (
+            WidenFloats(),
             Decompose(kinds=PARTS),
             HideScores(data=self.data),
             *floats,

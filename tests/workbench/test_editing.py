@@ -463,6 +463,7 @@ def test_one_of_ours_is_inserted_by_name_with_its_own_options(on):
         "saturate",
         "round_correctly",
         "widen_sums",
+        "widen_floats",
         "hide_scores",
         "equalise_layers",
         "smooth_activations",
