@@ -86,6 +86,12 @@ def compile(
                 "compile",
                 "pass a cc.Training(loss=..., optimizer=...)",
             )
+        if quantize is not None:
+            raise UserError(
+                "a training step is not quantised after training",
+                "compile",
+                "train fake-quantised values, or quantise the trained model",
+            )
         step = _training_step(
             model,
             inputs,
@@ -97,6 +103,12 @@ def compile(
         if finish:
             finished(step.compilation, record)
         return step
+    if not isinstance(quantize, Quantization | None):
+        raise UserError(
+            f"expected quantize to be a cc.Quantization, got {type(quantize).__name__}",
+            "compile",
+            "pass a cc.Quantization()",
+        )
     found = targets.target(target) if isinstance(target, str) else target
     key = known_models.key_of(model, inputs, found.name)
     if finish and not (known := known_models.is_known(key)):

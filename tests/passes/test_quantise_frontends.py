@@ -61,6 +61,25 @@ def test_pictures_in_jax():
     _become_integers(network, [(_numbers(2, 3, 8, 8),) for _ in range(3)], network, 35)
 
 
+def test_loops_and_branches_stay_in_floats():
+    jax = pytest.importorskip("jax", reason="needs jax")
+    from jax import numpy as jnp
+
+    w = _numbers(8, 8)
+
+    def network(x):
+        h, _ = jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), None), jnp.zeros((2, 8)), x)
+        return jax.lax.cond(x[0, 0, 0] > 0, lambda h: h @ w, lambda h: h - w[0, 0], h) @ w
+
+    x = _numbers(5, 2, 8)
+    made = cc.compile(network, (x,), quantize=cc.Quantization(), check=True)
+    found = report(made)
+    assert made.finding is None and found["ops"]
+    assert {left["op"] for left in found["left_float"]} == {"core.while", "core.if"}
+    exact = np.asarray(network(x))
+    assert np.square(made(x)[0] - exact).sum() < 1e-3 * np.square(exact).sum()
+
+
 @pytest.mark.slow
 def test_pictures_in_keras():
     pytest.importorskip("jax", reason="Keras models are read by keras on jax")

@@ -206,6 +206,15 @@ def test_calibration_samples_that_are_refused():
         cc.compile(model, (x,), quantize=cc.Quantization(method="percentile", percentile=0))
 
 
+def test_what_is_not_quantised_is_said():
+    model, x = torch.nn.Linear(3, 2), np.ones((1, 3), np.float32)
+    with pytest.raises(UserError, match=r"to be a cc\.Quantization, got str"):
+        cc.compile(model, (x,), quantize="int8")
+    how = {"training": cc.Training(loss="cross_entropy"), "quantize": cc.Quantization()}
+    with pytest.raises(UserError, match="a training step is not quantised after training"):
+        cc.compile(model, (x, np.zeros(1, np.int64)), **how)
+
+
 def test_files_of_samples(tmp_path):
     module = specs.reach("canonicalise", lambda b, x, y: b.add(x, y), *["2x3xf32"] * 2).module
     arguments = module.main.arguments

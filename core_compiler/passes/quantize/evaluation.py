@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf, log10
 
 import numpy as np
 
 from core_compiler.ir import Block, Module, Op, Value
 from core_compiler.ops import typed
-from core_compiler.ops.base import definition
 from core_compiler.ops.evaluation import evaluate
 from core_compiler.ops.traits import has_trait
 from core_compiler.support.errors import UserError
@@ -67,10 +66,6 @@ def by_op(
     constants: dict[Value, np.ndarray] = {}
     held = [dict(zip(block.arguments, sample, strict=True)) for sample in samples]
     for position, op in enumerate(block.ops):
-        if definition(op).regions:
-            raise UserError(
-                f"{op.kind.split('.')[1]} cannot be quantised", "observe", "compile it in floats"
-            )
         if op.kind == "core.constant" or (
             _keeps_numbers(op) and all(v in constants for v in op.operands)
         ):
@@ -81,7 +76,10 @@ def by_op(
                 [constants[v] if v in constants else arrays[v] for v in op.operands]
                 for arrays in held
             ]
-            results = [list(evaluate(op, o, module.weights)) for o in operands]
+            results = [
+                list(evaluate(op, o, module.weights, _read(op, constants, arrays)))
+                for o, arrays in zip(operands, held, strict=True)
+            ]
             yield op, operands, results
             for arrays, each in zip(held, results, strict=True):
                 arrays.update(zip(op.results, each, strict=True))
@@ -89,6 +87,11 @@ def by_op(
             if last.get(value, -1) <= position and value not in kept:
                 for arrays in (constants, *held):
                     arrays.pop(value, None)
+
+
+def _read(op: Op, *known: Mapping[Value, np.ndarray]) -> Mapping[Value, np.ndarray] | None:
+    """Return what the regions of an op read from outside of it; None if it has none."""
+    return {v: held[v] for held in known for v in op.uses() if v in held} if op.regions else None
 
 
 def _keeps_numbers(op: Op) -> bool:
