@@ -88,7 +88,6 @@ INJECTED = (
     ("core.add#1", 3),
     ("core.all_reduce#1", 2),
     ("core.conv#2", 5),
-    ("core.conv_weight_gradient#1", 4),
     ("core.conv_weight_gradient#2", 1),
     ("core.max_pool_gradient#1", 6),
     ("core.all_reduce#-1", 2),

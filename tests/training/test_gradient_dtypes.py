@@ -16,7 +16,7 @@ from core_compiler.training.graph.autodiff import pullback
 from tests.ops.samples import Sample
 from tests.ops.samples.base import generator
 from tests.passes.dtypes import FLOATS, MEETINGS, DoesNotExist, retyped
-from tests.training.test_gradient_rules import _as_f64, _chosen, _module
+from tests.training.test_gradient_rules import _as_f64, _chosen, _module, _within
 
 #: Rounding to nearest is off by this share.
 ROUNDING = {d: float(ml_dtypes.finfo(dtype(d).numpy).eps) / 2 for d in FLOATS}
@@ -74,8 +74,8 @@ def _agrees(sample: Sample, module, wide, random) -> None:
     found = evaluate_block(back.main.body, arrays, back.weights)
     there = evaluate_block(forth.main.body, [*exact, *given], forth.weights)
     share = max(MOST[name] * ROUNDING[name] for name in used)
+    least = min((dtype(name).numpy for name in used), key=lambda kind: ml_dtypes.finfo(kind).max)
     for ours, theirs in zip(found, there, strict=True):
-        ours = np.nan_to_num(ours.astype(np.float64), posinf=0, neginf=0)
-        theirs = np.nan_to_num(theirs, posinf=0, neginf=0)
+        ours, theirs = (_within(least, array) for array in (ours, theirs))
         bound = share * np.abs(theirs).max(initial=0)
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound)

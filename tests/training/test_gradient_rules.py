@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ml_dtypes import finfo
 
 from core_compiler.ir import Block, DType, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import REGISTRY, Builder, evaluate_block
@@ -87,8 +88,19 @@ def type_of(array: np.ndarray):
     return tensor(array.shape, array.dtype)
 
 
+def _is_its_own(sample: Sample) -> bool:
+    """Whether a gradient is that of the op: of an estimator it is compared in test_gradients.py."""
+    return REGISTRY[sample.kind].slope is None
+
+
+def _within(kind: np.dtype, array: np.ndarray) -> np.ndarray:
+    """Numbers of f64, 0 where a narrow dtype has infinities."""
+    array = np.nan_to_num(array.astype(np.float64), posinf=0, neginf=0)
+    return np.where(np.abs(array) > float(finfo(kind).max), 0, array)
+
+
 @pytest.mark.sampled(9)
-@pytest.mark.parametrize("sample", _chosen(), ids=str)
+@pytest.mark.parametrize("sample", [s for s in _chosen() if _is_its_own(s)], ids=str)
 def test_a_rule_is_the_slope(sample: Sample):
     arrays = _as_f64(sample)
     module = _module(sample, arrays)
@@ -151,8 +163,7 @@ def test_a_rule_on_narrow_operands_is_the_one_in_f64_rounded(sample: Sample, kin
         forth.main.body, [*exact, *(g.astype(np.float64) for g in given)], forth.weights
     )
     for ours, theirs in zip(found, there, strict=True):
-        ours = np.nan_to_num(ours.astype(np.float64), posinf=0, neginf=0)
-        theirs = np.nan_to_num(theirs, posinf=0, neginf=0)
+        ours, theirs = (_within(narrow.numpy, array) for array in (ours, theirs))
         bound = 4 * ROUNDING[kind] * np.abs(theirs).max(initial=0)
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound)
 

@@ -116,10 +116,13 @@ def _torchao():
     return model
 
 
-@pytest.mark.parametrize("make", slow_but((_fused,), (_fused, _pt2e, _torchao)))
-def test_steps_are_torchs(make):
+PREPARED = {"fused": _fused, "pt2e": _pt2e, "torchao": _torchao}
+
+
+@pytest.mark.parametrize("name", slow_but(("fused",), PREPARED))
+def test_steps_are_torchs(name):
     torch.manual_seed(0)
-    model, classes = make(), torch.tensor(CLASSES)
+    model, classes = PREPARED[name](), torch.tensor(CLASSES)
     batch = PICTURES.numpy(), classes.numpy()
     training = cc.Training(loss="cross_entropy", optimizer=SGD(rate=0.1), keep_gradients=True)
     step = cc.compile(model, batch, training=training, check=True)
