@@ -11,6 +11,15 @@ from tests.mutations.torch_models import corpus_model, drawn
 INT8 = ("--quantize", "int8")
 
 
+def _with_norms(module: nn.Module) -> nn.Module:
+    """The module, the factors and biases of its norms drawn: a lost bias of zeros is not seen."""
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm | nn.RMSNorm):
+            for parameter in part.parameters():
+                nn.init.normal_(parameter)
+    return module
+
+
 @corpus_model
 def int8_images():
     """Convolutions of all kinds, batch norms, activations of products, windows, a residual sum."""
@@ -58,7 +67,7 @@ def int8_words():
             y = self.after(x)
             return x + self.back(F.gelu(self.wide(y)) * torch.sigmoid(self.gate(y)))
 
-    return Words(), (torch.tensor([[1, 4, 2, 10, 0], [3, 3, 9, 7, 5]]),), INT8
+    return _with_norms(Words()), (torch.tensor([[1, 4, 2, 10, 0], [3, 3, 9, 7, 5]]),), INT8
 
 
 @corpus_model
@@ -104,7 +113,7 @@ def int8_options():
     module = nn.Sequential(*images, *rows)
     options = ("method=mse", "rounding=gptq", "equalise=true", "smooth=0.5", "correct_bias=true")
     words = (word for option in options for word in ("--quantize-option", option))
-    return module, (drawn(2, 3, 6, 6),), (*INT8, *words, "--keep-float", "1")
+    return _with_norms(module), (drawn(2, 3, 6, 6),), (*INT8, *words, "--keep-float", "1")
 
 
 @corpus_model
