@@ -1,6 +1,6 @@
 """The classes of faults: which files, which operators, how many, and which command must see them.
 
-Quotas are shares of 400 and are scaled to the count asked for.
+Quotas are shares of their sum and are scaled to the count asked for.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ def test_a_block_of_a_transformer_in_jax():
     _become_integers(block, [(_numbers(2, 5, 16),) for _ in range(3)], block, 27)
 
 
+@pytest.mark.slow
 def test_pictures_in_jax():
     jax = pytest.importorskip("jax", reason="needs jax")
     filters, last = _numbers(8, 3, 3, 3), _numbers(8, 4)

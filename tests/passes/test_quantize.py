@@ -145,16 +145,6 @@ def test_weights_along_another_axis_are_refused(monkeypatch):
     assert any("are along axis" in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
-def test_other_floats_than_f32_stay_as_they_are(kind):
-    model, x = torch.nn.Linear(6, 3).to(kind), torch.ones(2, 6, dtype=kind)
-    made = cc.compile(model, (x,), quantize=cc.Quantization(), check=True)
-    found = report(made)
-    assert made.finding is None and found["ops"] == 0
-    assert {row["op"] for row in found["left_float"]} >= {"core.matmul"}
-    assert all("values of f32 are quantised" in row["reason"] for row in found["left_float"])
-
-
 # -- what is refused ---------------------------------------------------------------------------
 
 

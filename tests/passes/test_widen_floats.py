@@ -19,7 +19,7 @@ NARROW = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("name", slow_but(("residual", "norms", "decoder"), NAMES))
+@pytest.mark.parametrize("name", slow_but(("norms",), NAMES))
 def test_a_narrow_model_becomes_integers(name, dtype):
     torch.manual_seed(0)
     make, shape = MODELS[name]
@@ -61,6 +61,9 @@ def test_f32_is_left_alone():
 
 def test_f64_says_what_to_do():
     x = torch.ones(2, 3, dtype=torch.float64)
-    made = cc.compile(torch.nn.Linear(3, 2).double(), (x,), quantize=cc.Quantization())
-    reasons = {left["reason"] for left in report(made)["left_float"]}
-    assert any("convert the model to f32 first" in reason for reason in reasons)
+    model = torch.nn.Linear(3, 2).double()
+    made = cc.compile(model, (x,), quantize=cc.Quantization(), check=True)
+    found = report(made)
+    assert made.finding is None and found["ops"] == 0
+    assert {left["op"] for left in found["left_float"]} >= {"core.matmul"}
+    assert all("convert the model to f32 first" in left["reason"] for left in found["left_float"])

@@ -19,6 +19,7 @@ from tests.slow import slow_but
 # -- observers -------------------------------------------------------------------------------------
 
 OBSERVED = torch.ops.aten._fused_moving_avg_obs_fq_helper_functional
+FORMS = [(a, b) for a in (False, True) for b in (False, True)]
 INTEGERS = ((0, 255), (-128, 127), (-127, 127), (0, 127))
 
 
@@ -47,8 +48,7 @@ def _states(channels: int, middle: int):
         yield x, *switches, least, most, scale, zero
 
 
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("per_row", [False, True])
+@pytest.mark.parametrize(("per_row", "symmetric"), slow_but([(True, True)], FORMS))
 @pytest.mark.parametrize(("low", "high"), slow_but([INTEGERS[0]], INTEGERS))
 def test_observers_have_torchs_bits(low, high, per_row, symmetric):
     model = _Observer(per_row, symmetric, low, high).eval()
