@@ -15,7 +15,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
@@ -27,6 +27,7 @@ from core_compiler.debug.verdict import VAGUE, worst
 from core_compiler.ir import Module, Value
 from core_compiler.support.arrays import as_numpy, to_torch
 from core_compiler.support.errors import CANNOT_HERE, UserError
+from core_compiler.support.torch_modules import set_mode
 from core_compiler.training.graph import losses
 from core_compiler.training.graph.roles import Roles
 from core_compiler.training.optimisers.optimizers import Lion, Optimizer
@@ -278,8 +279,7 @@ def _run(
     kind = torch.float64 if wide else torch.float32
     model = copied(model)
     if not model.training:
-        with suppress(NotImplementedError):  # graphs of PT2E have their mode in their ops
-            model.train()
+        set_mode(model, training=True)
     tensors = {name: to_torch(np.array(a)) for name, a in begin.items()}
     model.load_state_dict(tensors, strict=False)
     if wide:

@@ -8,7 +8,6 @@ module of the IR.  Each framework is only imported if one of its models is opene
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from core_compiler.ir import Module, WeightStore, tensor
 from core_compiler.support.arrays import numbers, to_torch
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import need_regular
+from core_compiler.support.torch_modules import set_mode
 
 #: The frontend that reads a model file, by the file's extension.  A ``.mlir`` file may also contain
 #: our own IR: then it is ``ir``.
@@ -247,8 +247,7 @@ class _OpenRequest:
         try:
             # Parts that do not keep their mode, if the whole model trains.
             if not self.as_is and not (self.training and model.training):
-                with suppress(NotImplementedError):  # graphs of PT2E have their mode in their ops
-                    model.train(self.training)
+                set_mode(model, self.training)
             made = import_module(model, tensors, name=name, training=self.training)
             return Opened(made, arrays, model)
         finally:

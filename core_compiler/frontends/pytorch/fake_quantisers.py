@@ -16,14 +16,13 @@ def prepare(module: Any, where: str) -> None:
     """
     import torch
 
-    # Two libraries have modules of the same kind: torch.ao.quantization and torchao's pt2e.
     for name, part in module.named_modules():
-        kinds = [base.__name__ for base in type(part).__mro__]
+        kinds = _kinds(part)
         if "FusedMovingAvgObsFakeQuantize" not in kinds:
-            if "FakeQuantize" in kinds and hasattr(part, "activation_post_process"):
+            if "FakeQuantize" in kinds:
                 raise UserError(
-                    f"module {name} ({kinds[0]}) observes ranges with conditions in Python, which "
-                    "an export does not follow",
+                    f"module {name} ({type(part).__name__}) observes ranges with conditions in "
+                    "Python, which an export does not follow",
                     where,
                     "use FusedMovingAvgObsFakeQuantize, as get_default_qat_qconfig() does",
                 )
@@ -36,6 +35,13 @@ def prepare(module: Any, where: str) -> None:
         observer.max_val.resize_(count).fill_(-torch.inf)
         part.scale.resize_(count).fill_(1)
         part.zero_point.resize_(count).zero_()
+
+
+def _kinds(part: Any) -> list[str]:
+    """Return the names of a module's classes in torch.ao.quantization and torchao.pt2e."""
+    libraries = ("torch", "torchao")
+    classes = type(part).__mro__
+    return [cls.__name__ for cls in classes if cls.__module__.partition(".")[0] in libraries]
 
 
 def _observed(module: Any, name: str) -> Any:

@@ -71,8 +71,9 @@ def reject_custom_gradients() -> Iterator[None]:
     # A bound `apply` may have been stored before, so that the functions themselves are replaced:
     # torch looks them up in each call.
     known = {cls: cls.__dict__.get("forward") for cls in _functions(function)}
-    for cls in known:
-        cls.forward = staticmethod(_with_gradient(cls, followed))
+    replaced = {cls: _with_gradient(cls, followed) for cls in known}
+    for cls, forward in replaced.items():
+        cls.forward = staticmethod(forward)
     function.apply, tensor.register_hook = classmethod(applied), hooked
     try:
         yield

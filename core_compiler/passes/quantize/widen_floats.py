@@ -64,6 +64,9 @@ def _widen(op: Op, rewriter: Rewriter, weights: WeightStore) -> None:
     if not _is_narrow(op):
         return
     b = Builder(weights)
+    cast = typed.Cast.match(op)
+    if cast is not None and cast.x.type.dtype is F32:
+        return  # the model's own rounding
     if op.kind == "core.constant":
         b.constant(constant_array(op, weights).astype(np.float32), name=op.result.name)
     else:
@@ -78,10 +81,12 @@ def _widen(op: Op, rewriter: Rewriter, weights: WeightStore) -> None:
         old: b.cast(new, dtype=old.type.dtype) if new.type != old.type else new
         for old, new in zip(op.results, made, strict=True)
     }
-    # A composite may round between its parts.
-    composite = definition(op).decompose is not None
-    largest = max(ROUNDINGS[v.type.dtype] for v in op.results if v.type.dtype in ROUNDINGS)
-    tolerance = 4 * largest if composite else None
+    one = max(ROUNDINGS[v.type.dtype] for v in op.results if v.type.dtype in ROUNDINGS)
+    tolerance = None
+    if definition(op).decompose is not None:
+        tolerance = 4 * one  # a composite may round between its parts
+    elif cast is not None and cast.x.type.dtype.bits > 16:
+        tolerance = one  # rounded to f32, and then again
     in_f64 = tolerance or 0.0
     rewriter.replace(op, b.ops, rounded, rule="in f32", tolerance=tolerance, in_f64=in_f64)
 

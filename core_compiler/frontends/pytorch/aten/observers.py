@@ -8,6 +8,7 @@ import numpy as np
 
 from core_compiler.frontends.pytorch.aten.table import NotSupported, aten
 from core_compiler.ir import Value, dtype
+from core_compiler.ops.composite import quantised
 
 F32, F64, I32 = map(dtype, ("f32", "f64", "i32"))
 #: The least scale that torch chooses, and the one that it takes for a range of 0.
@@ -31,10 +32,7 @@ def observed_fake(
     per_row=False,
     symmetric=False,
 ):
-    """Return x fake-quantised, the mask of what is in range, and the observer's new state.
-
-    The mask is all ones: torch's gradient reads it, that of ``core.fake_quantize`` does not.
-    """
+    """Return x fake-quantised, the mask of what is within range, and the observer's new state."""
     channel = axis % x.type.rank if per_row else None
     count = 1 if channel is None else x.type.shape[channel]
     if {v.type.elements for v in (least, most, scale, zero)} != {count}:
@@ -47,7 +45,10 @@ def observed_fake(
     factor, point = (b.reshape(v, shape=() if channel is None else (count,)) for v in parameters)
     limits = {"low": int(low), "high": int(high)}
     made = b.fake_quantize(x, factor, point, axis=channel, reciprocal=True, **limits)
-    return (b.select(_is_on(b, quantises, x), made, x), b.eq(made, made), *extremes, *parameters)
+    steps = quantised(b, b.to(x, F32), factor, point, channel, reciprocal=True)
+    within = b.and_(*(t(steps, b.scalar_like(n, steps)) for t, n in ((b.ge, low), (b.le, high))))
+    is_on = _is_on(b, quantises, x)
+    return (b.select(is_on, made, x), b.or_(within, b.not_(is_on)), *extremes, *parameters)
 
 
 def _chosen(b, switch: Value, new: Iterable[Value], old: Iterable[Value]) -> tuple[Value, ...]:
@@ -95,7 +96,7 @@ def _parameters(
         largest = b.max(
             *(b.abs(b.div(v, number(n, v))) for v, n in zip((least, most), ends, strict=True))
         )
-        both = getattr(b, "and")(b.lt(least, nothing), b.gt(most, nothing))
+        both = b.and_(b.lt(least, nothing), b.gt(most, nothing))
         least, most = (
             b.select(both, b.mul(largest, number(n, largest)), v)
             for v, n in zip((least, most), ends, strict=True)
@@ -104,7 +105,7 @@ def _parameters(
     wide = b.div(b.sub(*(b.cast(v, dtype=F64) for v in (most, least))), _wide(b, high - low, least))
     narrow = b.cast(wide, dtype=F32)
     inverse = b.div(number(1, narrow), narrow)
-    none = getattr(b, "or")(b.eq(narrow, nothing), b.eq(inverse, number(np.inf, inverse)))
+    none = b.or_(b.eq(narrow, nothing), b.eq(inverse, number(np.inf, inverse)))
     wide = b.select(none, _wide(b, _OF_NOTHING, least), wide)
     is_small = b.lt(wide, _wide(b, _LEAST, least))
     growth = b.div(number(_LEAST, least), b.cast(wide, dtype=F32))
@@ -112,9 +113,6 @@ def _parameters(
     grown = (
         b.select(b.eq(most, nothing), b.neg(span), b.mul(least, growth)),
         b.select(b.eq(least, nothing), span, b.mul(most, growth)),
-    )
-    grown = tuple(
-        b.select(b.eq(v, nothing), v, g) for v, g in zip((least, most), grown, strict=True)
     )
     least, most = (b.select(is_small, g, v) for g, v in zip(grown, (least, most), strict=True))
     wide = b.select(is_small, _wide(b, _LEAST, least), wide)
@@ -125,7 +123,7 @@ def _parameters(
         errors.append(b.sub(_wide(b, abs(limit), least), b.abs(steps)))
     zero = b.select(b.lt(*errors), *points)
     if symmetric:
-        both = getattr(b, "and")(b.lt(least, nothing), b.gt(most, nothing))
+        both = b.and_(b.lt(least, nothing), b.gt(most, nothing))
         zero = b.select(both, _wide(b, (low + high) / 2, least), zero)
     zero = b.clamp(b.round(zero), low=float(low), high=float(high))
     return b.cast(wide, dtype=F32), b.cast(zero, dtype=I32)
