@@ -170,6 +170,7 @@ class Pass:
     ``tolerance``  for a pass that is not exact: the class of change and why, for the user.
     ``changes_semantics``  it changes the semantics on purpose (clipped gradients, a narrower
                    precision): bisection does not compare the outputs with those before it.
+                   Its rules are still held to the bounds that they state.
     ``mandatory``  the compile needs it (bisection does not remove it).
     ``refusal_arity``  the number of ops that :meth:`refusal` is about (0: no such condition).
     ``requires`` / ``ensures``  names of facts about the module; the pipeline builder checks them.

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import core_compiler as cc
 from core_compiler.driver.quantization_report import report
 from core_compiler.frontends.open import as_arrays
+from core_compiler.passes.quantize import widen_floats
 from tests.passes.quantised import MODELS, broken
 from tests.slow import slow_but
 
@@ -67,3 +68,13 @@ def test_f64_says_what_to_do():
     assert made.finding is None and found["ops"] == 0
     assert {left["op"] for left in found["left_float"]} >= {"core.matmul"}
     assert all("convert the model to f32 first" in left["reason"] for left in found["left_float"])
+
+
+def test_a_wrong_constant_is_named(monkeypatch):
+    """Exact rules are held to every bit, though the pass as a whole changes results."""
+    right = widen_floats.constant_array
+    monkeypatch.setattr(widen_floats, "constant_array", lambda op, held: np.abs(right(op, held)))
+    x = torch.randn(2, 6).bfloat16()
+    model = torch.nn.Linear(6, 3).bfloat16()
+    made = cc.compile(model, (x,), quantize=cc.Quantization(), check=True)
+    assert (made.finding.pass_label, made.finding.rewrite.rule) == ("widen_floats", "in f32")
