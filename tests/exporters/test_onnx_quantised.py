@@ -11,10 +11,11 @@ import pytest
 
 import core_compiler as cc
 from core_compiler.driver.export import export
-from tests.passes.quantised import MODELS, compiled
+from tests.passes.quantised import MODELS, QUICK, compiled
+from tests.slow import slow_but
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", slow_but(QUICK, MODELS))
 def test_the_quantised_floats_run_in_onnxruntime_and_come_back_as_the_same_integers(name, tmp_path):
     made, _, samples = compiled(name, check=False)
     stage = next(s for s in made.stages if s.name == "insert_quantization")

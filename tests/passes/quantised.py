@@ -163,6 +163,10 @@ MODELS = {
 }
 
 
+#: Those that quick tests take: products over any axes are in the tests of JAX, too.
+QUICK = [name for name in MODELS if name != "contractions"]
+
+
 def compiled(name: str, check: bool = True, how: Mapping[str, Any] | None = None, **options):
     """Return a quantised model of :data:`MODELS`, the model in torch, and the samples.
 

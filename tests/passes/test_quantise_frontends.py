@@ -29,6 +29,7 @@ def _become_integers(model, samples, wanted, least_db):
     assert 10 * np.log10(np.square(exact, dtype=np.float64).sum() / noise) > least_db
 
 
+@pytest.mark.slow
 def test_a_block_of_a_transformer_in_jax():
     jax = pytest.importorskip("jax", reason="needs jax")
     from jax import numpy as jnp

@@ -23,7 +23,7 @@ from core_compiler.passes.quantize.parameters import Affine, Range, affine
 from core_compiler.support.errors import UserError
 from tests.examples import examples
 from tests.passes import specs
-from tests.passes.quantised import MODELS, broken, compiled
+from tests.passes.quantised import MODELS, QUICK, broken, compiled
 from tests.slow import slow_but
 
 I8, U8 = dtype("i8"), dtype("ui8")
@@ -78,10 +78,10 @@ def test_the_least_factors_keep_the_bits_that_the_shift_leaves():
 
 
 OPTIONS = {"": {}, "symmetric": {"symmetric": True}, "percentile": {"method": "percentile"}}
-QUICK = [*((name, "") for name in MODELS), ("residual", "symmetric"), ("decoder", "percentile")]
+FAST = [*((name, "") for name in QUICK), ("residual", "symmetric"), ("decoder", "percentile")]
 
 
-@pytest.mark.parametrize(("name", "options"), slow_but(QUICK, itertools.product(MODELS, OPTIONS)))
+@pytest.mark.parametrize(("name", "options"), slow_but(FAST, itertools.product(MODELS, OPTIONS)))
 def test_every_rewrite_is_within_its_steps(name, options):
     made, model, samples = compiled(name, **OPTIONS[options])
     assert broken(made) == [] and made.finding is None
